@@ -1,8 +1,16 @@
 # Sources of one folder are compiled together, a few at a time: the headers that they share are read once and the templates that they share are
 # instantiated once, which takes half of the processor time. Two sources of a folder must therefore not give one name to different things in
-# anonymous namespaces. Every source still includes what it uses: Clang compiles each by itself. CMake's own unity builds include sources by
-# absolute paths, with which ccache would not find the objects of another checkout.
-option(TESSERA_UNITY "With GCC: compile several sources of a folder together" ON)
+# anonymous namespaces. Every source still includes what it uses: the preset `clang` compiles each by itself, and so does every build with the
+# sources that TESSERA_ALONE names. CMake's own unity builds include sources by absolute paths, with which ccache would not find the objects of
+# another checkout.
+option(TESSERA_UNITY "Compile several sources of a folder together" ON)
+# Written by launch/test.sh --sanitize: what changed, and some of the rest (tests/sanitizers/chosen_tests.py).
+set(TESSERA_ALONE "${PROJECT_BINARY_DIR}/alone.txt" CACHE FILEPATH "Sources to compile by themselves and without precompiled headers, one a line")
+set(sources_alone "")
+if(EXISTS "${TESSERA_ALONE}")
+  file(STRINGS "${TESSERA_ALONE}" sources_alone)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${TESSERA_ALONE}")
+endif()
 # Bytes of source in a group. Larger groups take less time in all, and more time after a change of one source.
 set(unity_bytes 64000)
 # The commands are the component that is changed most often by itself.
@@ -11,7 +19,7 @@ set(unity_bytes_of_cli 32000)
 # compiled_together(RESULT TARGET SOURCE ...): sets RESULT to the sources that TARGET compiles instead: groups of the given ones, about equally
 # large, which include them. Sources with the property ALONE stay as they are.
 function(compiled_together result target)
-  if(NOT TESSERA_UNITY OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(NOT TESSERA_UNITY)
     set(${result} ${ARGN} PARENT_SCOPE)
     return()
   endif()
@@ -23,7 +31,12 @@ function(compiled_together result target)
   set(all "")
   foreach(source ${ARGN})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE name)
     get_source_file_property(alone ${source} ALONE)
+    if(name IN_LIST sources_alone)
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS -Wshadow)
+      set(alone TRUE)
+    endif()
     if(alone)
       list(APPEND all ${source})
       continue()
@@ -58,13 +71,14 @@ function(compiled_together result target)
   set(${result} ${all} PARENT_SCOPE)
 endfunction()
 
-# A local name may be that of a function of another source. The builds that compile each source by itself warn of every name that shadows one.
-if(TESSERA_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  set(our_warnings -Wall -Wextra -Wshadow=local -Werror)
-else()
-  set(our_warnings -Wall -Wextra -Wshadow -Werror)
+# A local name may be that of a variable or function of another source. Sources that are compiled by themselves warn of every name that shadows one.
+set(our_warnings -Wall -Wextra -Werror)
+if(NOT TESSERA_UNITY)
+  list(APPEND our_warnings -Wshadow)
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND our_warnings -Wshadow=local)
 endif()
 # The checks that sanitizers insert make GCC 12 warn of what cannot happen; the other builds hold every source to all warnings.
-if(CMAKE_CXX_FLAGS MATCHES "fsanitize")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_FLAGS MATCHES "fsanitize")
   list(REMOVE_ITEM our_warnings -Werror)
 endif()

@@ -5,9 +5,10 @@
 #   launch/test.sh [--quick] [--sanitize [--all | --since COMMIT]] [--slow] [--golden DIR] [--label NAME] [--preset NAME] [--no-install]
 #
 #   --quick         only the unit tests (no program is started)
-#   --sanitize      unit tests under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan-ubsan): those of all readers of foreign input,
-#                   of what changed since the last merge, and of a third of the rest, chosen by the commit (tests/sanitizers/chosen_tests.py)
-#   --all           with --sanitize: all unit tests
+#   --sanitize      smoke and unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, compiled by Clang (preset asan-ubsan): unit tests of
+#                   all readers of foreign input, of what changed since the last merge, and of a third of the rest, chosen by the commit; what
+#                   changed and an eighth of the rest are compiled by themselves (tests/sanitizers/chosen_tests.py)
+#   --all           with --sanitize: all unit tests, and no smoke tests
 #   --since COMMIT  with --sanitize: what changed since COMMIT
 #   --slow          slow tests in full: layouts of ranks train 50 steps instead of 10
 #   --golden DIR    also run every recorded case below DIR (or set the environment variable TESSERA_GOLDEN)
@@ -86,10 +87,11 @@ case "$label" in
   *) targets=() ;;
 esac
 if $chosen; then
-  choice=$(python3 -B tests/sanitizers/chosen_tests.py "${since[@]}") || stop "tests/sanitizers/chosen_tests.py failed"
+  choice=$(python3 -B tests/sanitizers/chosen_tests.py --alone "build/$preset/alone.txt" "${since[@]}") || stop "tests/sanitizers/chosen_tests.py failed"
   grep '^#' <<<"$choice"
   mapfile -t targets < <(grep -v '^#' <<<"$choice")
-  labels="unit\.($(IFS='|' && echo "${targets[*]}"))"
+  labels="(smoke|unit\.($(IFS='|' && echo "${targets[*]}")))"
+  targets+=(tessera tsrun)
 fi
 part build build "$preset" "${targets[@]}" || { echo "0 passed, 1 failed"; exit 1; }
 

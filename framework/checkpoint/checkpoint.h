@@ -162,29 +162,11 @@ std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& root, 
 /// written into its target.
 std::filesystem::path set_aside(const std::filesystem::path& folder, const std::string& reason);
 
-/// Returns whether the checkpoint in `folder` belongs to the calling run. An empty function: all checkpoints do.
-using BelongsToRun = std::function<bool(const std::filesystem::path& folder)>;
-
-/// Called for each damaged checkpoint that newest_good found, with the reason and the path that it was renamed to.
-using OnDamage =
-    std::function<void(const CheckpointInfo&, const std::string& reason, const std::filesystem::path& aside)>;
-
-/// Opens the newest undamaged checkpoint; with `crc_check`, also verifies all checksums. Damaged ones found on the way
-/// are set aside and passed to `on_damage`. Nothing if there is no usable checkpoint. A checkpoint of a newer format
-/// version is not damage: its ConfigError is thrown. Checkpoints for which `belongs` returns false are ignored.
-std::optional<Checkpoint> newest_good(const std::filesystem::path& root, const std::string& prefix, bool crc_check,
-                                      const OnDamage& on_damage = {}, const BelongsToRun& belongs = {});
-
 /// The `_tmp` folders of checkpoints with this prefix, in any order.
 std::vector<CheckpointInfo> list_unfinished(const std::filesystem::path& root, const std::string& prefix);
 /// Deletes these: a process that ended while it saved has left them. Call it only while no process saves to `root`.
 /// Throws IoError.
 void delete_unfinished(const std::filesystem::path& root, const std::string& prefix);
-/// Deletes the run's checkpoints except the newest `keep_max` (0: keep all), and `_tmp` folders left by a crash.
-/// Checkpoints for which `belongs` returns false are kept. Call it only while no other process saves to `root`. Throws
-/// IoError.
-void prune(const std::filesystem::path& root, const std::string& prefix, int keep_max,
-           const BelongsToRun& belongs = {});
 
 /// Deletes the checkpoint in `folder`: no half-deleted one has a final name at any time. Throws IoError.
 void delete_checkpoint(const std::filesystem::path& folder);

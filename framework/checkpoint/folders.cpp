@@ -86,31 +86,6 @@ fs::path set_aside(const fs::path& folder, const std::string& reason) {
   return aside;
 }
 
-namespace {
-
-std::vector<CheckpointInfo> list_own(const fs::path& root, const std::string& prefix, const BelongsToRun& belongs) {
-  auto found = list_checkpoints(root, prefix);
-  if (belongs) std::erase_if(found, [&](const auto& info) { return !belongs(info.folder); });
-  return found;
-}
-
-}  // namespace
-
-std::optional<Checkpoint> newest_good(const fs::path& root, const std::string& prefix, bool crc_check,
-                                      const OnDamage& on_damage, const BelongsToRun& belongs) {
-  for (const auto& info : list_own(root, prefix, belongs)) {
-    try {
-      auto checkpoint = Checkpoint::open(info.folder);
-      if (crc_check) checkpoint.verify();
-      return checkpoint;
-    } catch (const DamageError& error) {
-      const auto aside = set_aside(info.folder, error.what());
-      if (on_damage) on_damage(info, error.what(), aside);
-    }
-  }
-  return std::nullopt;
-}
-
 std::vector<CheckpointInfo> list_unfinished(const fs::path& root, const std::string& prefix) {
   std::vector<CheckpointInfo> found;
   for (const auto& path : list_folder(root)) {
@@ -124,13 +99,6 @@ std::vector<CheckpointInfo> list_unfinished(const fs::path& root, const std::str
 
 void delete_unfinished(const fs::path& root, const std::string& prefix) {
   for (const auto& unfinished : list_unfinished(root, prefix)) delete_all(unfinished.folder);
-}
-
-void prune(const fs::path& root, const std::string& prefix, int keep_max, const BelongsToRun& belongs) {
-  delete_unfinished(root, prefix);
-  if (keep_max <= 0) return;
-  const auto found = list_own(root, prefix, belongs);
-  for (std::size_t i = static_cast<std::size_t>(keep_max); i < found.size(); ++i) delete_checkpoint(found[i].folder);
 }
 
 void delete_checkpoint(const fs::path& folder) {

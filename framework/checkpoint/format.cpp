@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <set>
-#include <system_error>
 #include <utility>
 
+#include "framework/checkpoint/room.h"
 #include "framework/checkpoint/stored_state.h"
 
 namespace tessera::checkpoint {
@@ -119,6 +119,17 @@ void must_be_of_one_model(std::span<const RankWeights> ranks, std::span<const Te
 
 }  // namespace
 
+std::map<std::string, Shape> other_paddings(std::span<const RankWeights> ranks, const WeightSource& source,
+                                            std::int64_t tokens) {
+  std::map<std::string, Shape> shapes;
+  for (const auto& rank : ranks)
+    for (const auto& chunk : rank.chunks)
+      for (const auto& part : chunk)
+        if (differs_in_padding(source, {part.name, part.global_shape, {}, {}, part.role}, tokens))
+          shapes.emplace(part.name, part.global_shape);
+  return shapes;
+}
+
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, std::span<const TensorRange> tensors) {
   must_be_of_one_model(ranks, tensors);
@@ -142,11 +153,12 @@ std::vector<TensorRange> stored_ranges(const std::vector<WeightPart>& parts, con
   for (const auto& part : parts)
     for (const auto& box : part.boxes) {
       const auto add = [&](const std::string& name) {
-        ranges.push_back({.name = name,
-                          .global_shape = source.shape(name),
-                          .offsets = box.begin,
-                          .tensor = Tensor::without_elements(DType::float32, Shape(box.extent)),
-                          .role = part.role});
+        ranges.push_back(
+            {.name = name,
+             .global_shape = source.shape(name) == source.shape(part.name) ? part.global_shape : source.shape(name),
+             .offsets = box.begin,
+             .tensor = Tensor::without_elements(DType::float32, Shape(box.extent)),
+             .role = part.role});
       };
       add(part.name);
       if (const auto found = states.find(part.name); found != states.end())
@@ -155,28 +167,20 @@ std::vector<TensorRange> stored_ranges(const std::vector<WeightPart>& parts, con
   return ranges;
 }
 
-/// Before anything is written.
-void must_have_room(const ForeignSave& save, const Checkpoint& source) {
-  std::error_code unknown;
-  const auto needed = bytes_of_save(save, source);
-  auto folder = std::filesystem::absolute(save.root);
-  while (!std::filesystem::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();
-  const auto space = std::filesystem::space(folder, unknown);
-  if (!unknown && space.available < needed)
-    throw IoError(text(save.root.string(), ": the checkpoint needs ", needed, " bytes, and its disk has ",
-                       space.available, " left; nothing was written; free some, or give another folder"));
-}
-
 /// `parts`: what is read for each of the ranks. `write` writes the files of rank `i`.
 std::filesystem::path save_stored(const CheckpointFormat& format, const ForeignSave& save,
                                   std::span<const RankWeights> ranks, const Checkpoint& source,
                                   const std::function<std::vector<WeightPart>(std::size_t i)>& parts,
                                   const std::function<void(std::size_t i, const StateSnapshot& state)>& write) {
+  const auto padded = other_paddings(ranks, CheckpointWeights(source), save.tokens);
   std::vector<TensorRange> all;
-  for (const auto& name : source.names())
-    all.push_back(whole(name, Tensor::without_elements(source.dtype(name), source.shape(name))));
+  for (const auto& name : source.names()) {
+    const auto other = padded.find(name);
+    const auto shape = other == padded.end() ? source.shape(name) : other->second;
+    all.push_back(whole(name, Tensor::without_elements(source.dtype(name), shape)));
+  }
   must_be_of_one_model(ranks, all);
-  must_have_room(save, source);
+  must_have_room(save.root, bytes_of_save(save, source));
   source.verify();
   const auto states = states_by_weight(source);
   try {

@@ -44,6 +44,9 @@ class OpenedCheckpoint : public WeightSource {
   /// Progress of the run that saved the checkpoint. Nothing: the checkpoint has only weights, and no run can resume
   /// from it. Throws ConfigError or DamageError if the progress cannot be read.
   virtual std::optional<Progress> progress() const { return std::nullopt; }
+  /// A run that load_checkpoint gives such a checkpoint with optimizer state begins with its weights alone unless
+  /// resume_training is true: its progress is known in part only.
+  virtual bool continues_by_request() const { return false; }
   /// Files saved beside the tensors: the resolved recipe (recipe_blob), the tokenizer's files.
   virtual const Blobs& blobs() const = 0;
 
@@ -59,6 +62,8 @@ class OpenedCheckpoint : public WeightSource {
 
   /// What the reader of another program's checkpoint decided, for people, one line each: settings that it ignored.
   virtual std::vector<std::string> notes() const { return {}; }
+  /// Of these, the lines about its files: what was found in them and is not read.
+  virtual std::vector<std::string> notes_of_files() const { return {}; }
   virtual std::string description() const { return ""; }  ///< format and ranks, for people; empty: our own format
   virtual std::uint64_t bytes() const = 0;                ///< size of all files together
   /// Reads everything and verifies every checksum. Throws DamageError naming the file; ConfigError if the format has no
@@ -121,7 +126,8 @@ struct ForeignSave {
   CheckpointLayout layout;         ///< the ranks that save; RankWeights says which weights each rank has
   Blobs files = {};                ///< saved beside the tensors: the resolved recipe, tokenizer files
   options::Mappings mappings = {};
-  int version = 0;  ///< minor version of the program that will read it; 0: any, which the format chooses
+  int version = 0;          ///< minor version of the program that will read it; 0: any, which the format chooses
+  std::int64_t tokens = 0;  ///< of a conversion: rows of the vocabulary that must be kept; 0: all
 };
 
 /// The properties of a run that its checkpoint format must support.
@@ -196,6 +202,11 @@ class CheckpointFormat {
   /// call this at the same time: one writes. Adds what was done to `notes`. Throws ConfigError, IoError.
   virtual std::filesystem::path quantised(const std::filesystem::path& folder, const Quantisation& how,
                                           const options::Mappings& mappings, std::vector<std::string>& notes) const;
+  /// The bytes that `elements` elements of the weight `name` have in that folder; nothing: it is not in NF4 there.
+  virtual std::optional<std::int64_t> quantised_bytes(const std::string& /*name*/, std::int64_t /*elements*/,
+                                                      const Quantisation&) const {
+    return std::nullopt;
+  }
 
   /// Whether a run can save in this format.
   virtual bool saves() const { return false; }
@@ -227,14 +238,18 @@ class CheckpointFormat {
   virtual std::filesystem::path finish(const ForeignSave& save) const;
 };
 
+/// The shapes that `ranks` have of the tensors of `source` that differs_in_padding(), by name.
+std::map<std::string, Shape> other_paddings(std::span<const RankWeights> ranks, const WeightSource& source,
+                                            std::int64_t tokens);
+
 /// Saves all `ranks` of save.layout in one process, from `tensors`, which cover every tensor of the model. Returns the
 /// checkpoint's folder. Throws ConfigError if the names or shapes of the ranks' weights are not those of `tensors`; and
 /// as write_rank and finish do.
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, std::span<const TensorRange> tensors);
 
-/// The same from `source`, which is read in pieces; its checksums are verified first. Throws also DamageError; then
-/// nothing remains.
+/// The same from `source`, which is read in pieces; its checksums are verified first. Rows of other_paddings() are
+/// added or left out. Throws also DamageError; then nothing remains.
 std::filesystem::path save_all_ranks(const CheckpointFormat& format, const ForeignSave& save,
                                      std::span<const RankWeights> ranks, const Checkpoint& source);
 

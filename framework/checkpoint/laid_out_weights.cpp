@@ -84,6 +84,18 @@ std::optional<StoredMatrix> LaidOutWeights::stored(const TensorRange& range) con
   return matrix;
 }
 
+fs::path laid_out_in(const fs::path& run) { return run / "laid_out"; }
+
+std::unique_ptr<LaidOutWeights> find_laid_out(const WeightSource& source,
+                                              const std::function<bool(const std::string& name)>& wanted,
+                                              const fs::path& cache) {
+  if (!fs::is_directory(cache)) return nullptr;
+  const auto matrices = matrices_of(source, wanted);
+  const auto folder = cache / digest_of(source, matrices);
+  if (matrices.empty() || !fs::exists(folder)) return nullptr;
+  return std::make_unique<LaidOutWeights>(folder);
+}
+
 std::unique_ptr<LaidOutWeights> lay_out(const WeightSource& source,
                                         const std::function<bool(const std::string& name)>& wanted,
                                         const fs::path& cache, std::vector<std::string>& notes) {

@@ -43,6 +43,9 @@ class LaidOutWeights final : public WeightSource {
   SafetensorsReader files_;
 };
 
+/// The folder of a run in which lay_out keeps what it writes: its `cache`.
+std::filesystem::path laid_out_in(const std::filesystem::path& run);
+
 /// The matrices of `source` that need a layout and that `wanted` is true for, in a folder in `cache` whose name has a
 /// digest of their names and of the identity of the source's files. If it is not there it is written: one process
 /// writes, others wait, and it appears whole or not at all. Memory: one matrix. Nothing if no matrix is wanted. Adds a
@@ -50,5 +53,10 @@ class LaidOutWeights final : public WeightSource {
 std::unique_ptr<LaidOutWeights> lay_out(const WeightSource& source,
                                         const std::function<bool(const std::string& name)>& wanted,
                                         const std::filesystem::path& cache, std::vector<std::string>& notes);
+/// What lay_out has written to `cache` for the same arguments, and the source's files are still the same; null: nothing
+/// is there. Changes nothing on disk.
+std::unique_ptr<LaidOutWeights> find_laid_out(const WeightSource& source,
+                                              const std::function<bool(const std::string& name)>& wanted,
+                                              const std::filesystem::path& cache);
 
 }  // namespace tessera::checkpoint

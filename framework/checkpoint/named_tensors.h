@@ -40,6 +40,8 @@ class NamedTensors {
   virtual void require_intact() const = 0;
   /// Verifies all checksums. Returns false if the files have none. Throws DamageError.
   virtual bool verify() const { return false; }
+  /// What was found in the files and is not used, for people, one line each.
+  virtual std::vector<std::string> notes() const { return {}; }
   /// The form of the files, for people; empty: one process has saved each tensor whole.
   virtual std::string form() const { return ""; }
 

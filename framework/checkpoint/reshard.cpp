@@ -6,6 +6,7 @@
 
 #include "framework/checkpoint/filled_state.h"
 #include "framework/checkpoint/layout.h"
+#include "framework/checkpoint/room.h"
 #include "framework/checkpoint/weight_source.h"
 #include "framework/checkpoint/writer.h"
 
@@ -98,6 +99,9 @@ class Resharder {
 void reshard(const Checkpoint& from, const std::filesystem::path& root, const std::string& prefix,
              const Resharding& how) {
   const Resharder resharder(from, how);
+  std::uint64_t bytes = 0;
+  for (const auto& name : from.names()) bytes += Tensor::without_elements(from.dtype(name), from.shape(name)).bytes();
+  must_have_room(root, bytes);
   CheckpointWriter writer(root, prefix, from.iteration(), static_cast<int>(how.writers.size()));
   auto blobs = how.blobs;
   blobs.insert(from.blobs().begin(), from.blobs().end());  // does not replace those that `how` has

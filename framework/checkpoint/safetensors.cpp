@@ -156,23 +156,31 @@ void lay_out(std::vector<std::pair<std::string, SafetensorsEntry>>& entries) {
 
 SafetensorsReader::SafetensorsReader(const fs::path& path) : path_(path) {
   const auto file = path / "model.safetensors", index = path / "model.safetensors.index.json";
-  if (!fs::is_directory(path))
+  if (!fs::is_directory(path)) {
     path.extension() == ".json" ? add_index(path) : add_file(path);
-  else if (fs::exists(file))
-    add_file(file);
-  else if (fs::exists(index))
-    add_index(index);
-  else
+    return;
+  }
+  const bool is_one = fs::exists(file);
+  if (!is_one && !fs::exists(index))
     throw ConfigError(text(path.string(), ": holds neither model.safetensors nor model.safetensors.index.json"));
+  is_one ? add_file(file) : add_index(index);
+  if (fs::exists(index)) note_unread_files(is_one ? file : index);
 }
 
-void SafetensorsReader::add_file(const fs::path& path) {
+void SafetensorsReader::add_file(const fs::path& path, const std::map<std::string, std::string>& file_of) {
   MappedFile file(path);
   const std::string_view content(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   auto header = within_memory(path.string(), [&] {
     return read_intact(file, [&] { return read_safetensors_header(content, content.size(), path.string()); });
   });
-  for (auto& [name, entry] : header.entries) tensors_.emplace(name, TensorInFile{files_.size(), entry});
+  for (auto& [name, entry] : header.entries) {
+    const TensorInFile place{files_.size(), entry};
+    const auto wanted = file_of.find(name);
+    if (wanted != file_of.end() && wanted->second == path.filename().string())
+      tensors_.insert_or_assign(name, place);  // another file may have it too
+    else
+      tensors_.emplace(name, place);
+  }
   metadata_.merge(header.metadata);
   files_.push_back(std::make_shared<const MappedFile>(std::move(file)));
 }
@@ -184,7 +192,7 @@ void SafetensorsReader::add_index(const fs::path& path) {
   std::map<std::string, std::string> file_of;
   for (const auto& [name, file] : json["weight_map"].items()) {
     const auto words = file.is_string() ? file.string() : "";
-    if (words.empty() || words.find('/') != std::string::npos)
+    if (words.empty() || words == "." || words == ".." || words.find('/') != std::string::npos)
       throw ConfigError(
           text(path.string(), ": tensor '", name, "' lies in ", file.dump(), "; a file beside the index was expected"));
     file_of[name] = words;
@@ -195,7 +203,7 @@ void SafetensorsReader::add_index(const fs::path& path) {
     if (!fs::exists(path.parent_path() / file))
       throw ConfigError(text(path.string(), ": names ", file, " for tensor '", name,
                              "', but that file is not beside it; fetch or copy the whole folder"));
-    add_file(path.parent_path() / file);
+    add_file(path.parent_path() / file, file_of);
   }
   for (const auto& [name, file] : file_of) {
     const auto found = tensors_.find(name);
@@ -204,6 +212,33 @@ void SafetensorsReader::add_index(const fs::path& path) {
   }
   for (const auto& [name, place] : tensors_)
     if (!file_of.contains(name)) unnamed_.emplace(name, files_[place.file]->path().filename().string());
+  const auto metadata = json.value("metadata", Json());
+  if (metadata.is_object()) note_total_size(path, metadata.value("total_size", Json()));
+}
+
+void SafetensorsReader::note_total_size(const fs::path& index, const Json& total) {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, place] : tensors_)
+    if (!unnamed_.contains(name)) bytes += place.entry.end - place.entry.begin;
+  if (total.is_null() || (total.is_number() && total.number() == static_cast<double>(bytes))) return;
+  notes_.push_back(text(index.string(), ": metadata.total_size is ", total.is_number() ? total.dump() : "no number",
+                        ", but the tensors that it names have ", bytes,
+                        " bytes; total_size is not used. If files of another save are among them, copy the ",
+                        "folder again"));
+}
+
+/// `begin`: the file or the index with which reading began.
+void SafetensorsReader::note_unread_files(const fs::path& begin) {
+  std::vector<std::string> unread;
+  for (const auto& file : list_folder(path_)) {
+    const auto is_read = [&](const auto& one) { return one->path().filename() == file.filename(); };
+    if (file.extension() == ".safetensors" && std::none_of(files_.begin(), files_.end(), is_read))
+      unread.push_back(file.filename().string());
+  }
+  if (unread.empty()) return;
+  notes_.push_back(text(begin.string(), begin.extension() == ".json" ? ": names no tensor of " : ": is read, and not ",
+                        unread.front(), unread.size() > 1 ? text(" and ", unread.size() - 1, " more") : "",
+                        " beside it", begin.extension() == ".json" ? "; what it does not name is not read" : ""));
 }
 
 std::vector<std::string> SafetensorsReader::names() const {

@@ -18,6 +18,10 @@
 #include "framework/checkpoint/state_snapshot.h"
 #include "framework/tensor/tensor.h"
 
+namespace tessera {
+class Json;
+}
+
 namespace tessera::checkpoint {
 
 /// Position of one tensor in a safetensors file.
@@ -75,20 +79,27 @@ class SafetensorsReader final : public NamedTensors {
   /// The tensors of the files that the index does not name, with their files; empty without an index.
   const std::map<std::string, std::string>& unnamed() const { return unnamed_; }
   void require_intact() const override;
+  /// A total_size of the index that is not the sum of the tensors that it names, and files of safetensors beside an
+  /// index that are not read. As Transformers, no reader depends on either.
+  std::vector<std::string> notes() const override { return notes_; }
 
  private:
   struct TensorInFile {
     std::size_t file;
     SafetensorsEntry entry;
   };
-  void add_file(const std::filesystem::path& path);
+  /// `file_of`: what an index says of each tensor.
+  void add_file(const std::filesystem::path& path, const std::map<std::string, std::string>& file_of = {});
   void add_index(const std::filesystem::path& path);
+  void note_total_size(const std::filesystem::path& index, const Json& total);
+  void note_unread_files(const std::filesystem::path& begin);
   const TensorInFile& stored(const std::string& name) const;
 
   std::filesystem::path path_;
   std::vector<std::shared_ptr<const MappedFile>> files_;
   std::map<std::string, TensorInFile> tensors_;
   std::map<std::string, std::string> metadata_, unnamed_;
+  std::vector<std::string> notes_;
 };
 
 /// Writes tensors as one safetensors file, atomically as write_file_atomic does. Throws IoError.

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "framework/checkpoint/layout.h"
+#include "framework/checkpoint/weight_source.h"
 
 namespace tessera::checkpoint {
 
@@ -19,7 +20,10 @@ std::span<const std::byte> StoredState::bytes(std::size_t index, std::size_t fir
   range.offsets = box.begin;
   range.offsets[0] += static_cast<std::int64_t>(begin);
   range.tensor = Tensor(std::span(rows_), type, Shape(extent));
-  from_.read(range, {.check_crc = false, .convert = true});
+  if (from_.shape(range.name) == range.global_shape)
+    from_.read(range, {.check_crc = false, .convert = true});
+  else
+    read_other_padding(CheckpointWeights(from_), range);
   std::memcpy(buffer.data(), rows_.data() + (first - begin * row_bytes), buffer.size());
   return buffer;
 }

@@ -9,8 +9,9 @@
 namespace tessera::checkpoint {
 
 /// Ranges of the tensors of a checkpoint in our own format, read when they are saved again: what bytes() gives is read
-/// from the file then, whole rows of a range at a time, and converted to the type of the range. Its ranges are without
-/// elements in memory. `from` must outlive this object; checksums are not verified, so verify it before.
+/// from the file then, whole rows of a range at a time, and converted to the type of the range; see
+/// read_other_padding() for ranges of tensors that differs_in_padding(). Its ranges are without elements in memory.
+/// `from` must outlive this object; checksums are not verified, so verify it before.
 class StoredState final : public StateSnapshot {
  public:
   StoredState(const Checkpoint& from, std::vector<TensorRange> ranges)

@@ -68,8 +68,8 @@ std::string problem_with(const WeightSource& source, const TensorRange& range) {
     return text(range.name, ": is ", there, "; expected ", range.global_shape);
   if (there[0] < range.global_shape[0]) return "";
   return text(range.name, ": its vocabulary has ", there[0], " rows and the model here ", range.global_shape[0],
-              "; refused, for ", there[0] - range.global_shape[0],
-              " tokens would be lost; give model_config.vocab_size: ", there[0]);
+              "; refused, for tokens may be among the ", there[0] - range.global_shape[0],
+              " rows that would be left out; give model_config.vocab_size: ", there[0]);
 }
 
 constexpr std::int64_t bytes_of_rows = std::int64_t{16} << 20;  // that are read at a time
@@ -118,6 +118,13 @@ bool differs_in_padding(const WeightSource& source, const TensorRange& range, st
   const auto there = source.shape(range.name);
   if (there == range.global_shape || !same_but_for_rows(there, range.global_shape)) return false;
   return there[0] < range.global_shape[0] || (tokens > 0 && range.global_shape[0] >= tokens);
+}
+
+std::vector<TensorRange> with_paddings_of(const WeightSource& source, std::vector<TensorRange> all,
+                                          std::int64_t tokens) {
+  for (auto& range : all)
+    if (differs_in_padding(source, range, tokens)) range.global_shape = source.shape(range.name);
+  return all;
 }
 
 std::string read_other_padding(const WeightSource& source, const TensorRange& range) {
@@ -201,7 +208,8 @@ void must_fit(const WeightSource& source, std::span<const TensorRange> wanted) {
   for (std::size_t i = 0; i < std::min(most_named_problems, problems.size()); ++i) message += "\n  " + problems[i];
   if (problems.size() > most_named_problems)
     message += text("\n  and ", problems.size() - most_named_problems, " more");
-  if (const auto left_out = source.about_left_out(); !left_out.empty()) message += "\n  " + left_out;
+  const auto left_out = source.about_left_out();
+  message += left_out.empty() ? "\n  give the recipe of this checkpoint, or another checkpoint" : "\n  " + left_out;
   throw ConfigError(
       text(source.folder().string(), ": its weights do not fit the model that the recipe describes:", message));
 }
@@ -213,7 +221,8 @@ std::vector<std::string> load_all(const WeightSource& source, std::span<const Te
   for (const auto& range : wanted) {
     if (source.shape(range.name) == range.global_shape)
       source.read_box(range);
-    else if (auto note = read_padded(source, range); notes.empty() || notes.back() != note)  // once for all its boxes
+    else if (auto note = read_other_padding(source, range);
+             notes.empty() || notes.back() != note)  // once for all its boxes
       notes.push_back(std::move(note));
   }
   return notes;

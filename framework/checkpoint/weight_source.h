@@ -77,8 +77,8 @@ std::map<std::string, std::vector<std::string>> states_by_weight(const Checkpoin
 /// Reads all `wanted` tensors or boxes of tensors from `source`. Returns notes about what differs from the source.
 /// Vocabulary rows beyond the source's rows are padding: each is set to the mean of the source's rows, so that their
 /// logits are unremarkable. Throws ConfigError, naming the first problems, if a tensor is missing or has another shape,
-/// if the source has a tensor that is not in `all` (empty: `wanted`), or if its vocabulary is larger than the wanted
-/// one.
+/// if the source has a tensor that is not in `all` (empty: `wanted`), or if its vocabulary is larger than that in
+/// `all`; see with_paddings_of().
 std::vector<std::string> load_all(const WeightSource& source, std::span<const TensorRange> wanted,
                                   std::span<const TensorRange> all = {});
 
@@ -90,6 +90,9 @@ std::string read_padded(const WeightSource& source, const TensorRange& range);
 /// has fewer rows, or more rows while the model's rows include all `tokens` tokens (0: number unknown, then more rows
 /// do not count as padding).
 bool differs_in_padding(const WeightSource& source, const TensorRange& range, std::int64_t tokens);
+/// `all` with the shapes of the source where differs_in_padding(): names and shapes that must_fit() accepts.
+std::vector<TensorRange> with_paddings_of(const WeightSource& source, std::vector<TensorRange> all,
+                                          std::int64_t tokens);
 /// Reads a range for which differs_in_padding() is true: rows missing in the source are the mean of its rows, and zero
 /// in optimizer state. Returns a note that says what was done.
 std::string read_other_padding(const WeightSource& source, const TensorRange& range);

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "framework/checkpoint/filled_state.h"
 #include "framework/checkpoint/find.h"
 #include "framework/checkpoint/layout.h"
+#include "framework/checkpoint/room.h"
 #include "framework/checkpoint/writer.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/cli/transformers_folder.h"
@@ -41,18 +43,27 @@ struct ConvertCheckpointFlags {
   bool quiet = false;  ///< say nothing of what was written
 };
 
-/// What is to be saved of another program's checkpoint: weights under Tessera's names, and optimizer state.
+/// What is to be saved of another program's checkpoint: weights under Tessera's names, and optimizer state. `tokens`:
+/// see checkpoint::differs_in_padding.
 std::vector<checkpoint::TensorRange> ranges_of(model::Model& model, const checkpoint::OpenedCheckpoint& source,
-                                               std::optional<DType> type) {
+                                               std::optional<DType> type, std::int64_t tokens) {
   std::vector<checkpoint::TensorRange> ranges;
   for (const auto* parameter : model.parameters()) {
     const auto own = type.value_or(source.has(parameter->name) ? source.dtype(parameter->name) : DType::float32);
     ranges.push_back(
         checkpoint::whole(parameter->name, Tensor::without_elements(own, parameter->global_shape), parameter->role));
   }
-  checkpoint::must_fit(source, ranges);
-  for (const auto& name : source.optimizer_names())
-    ranges.push_back(checkpoint::whole(name, Tensor::without_elements(DType::float32, source.shape(name))));
+  checkpoint::must_fit(source, checkpoint::with_paddings_of(source, ranges, tokens));
+  std::map<std::string, Shape> others;  // of weights with another padding of the vocabulary
+  for (const auto& range : ranges)
+    if (source.shape(range.name) != range.global_shape) others.emplace(range.name, range.global_shape);
+  for (const auto& name : source.optimizer_names()) {
+    const auto there = source.shape(name);
+    const auto other = others.find(checkpoint::weight_of(name));
+    const bool follows = other != others.end() && there == source.shape(other->first);
+    ranges.push_back(
+        checkpoint::whole(name, Tensor::without_elements(DType::float32, follows ? other->second : there)));
+  }
   return ranges;
 }
 
@@ -62,10 +73,13 @@ void save_one_by_one(const checkpoint::OpenedCheckpoint& source, const std::vect
   std::vector<std::string> notes;
   const auto read = [&](const checkpoint::TensorRange& into) {
     if (source.shape(into.name) == into.global_shape) return source.read_box(into);
-    auto note = checkpoint::read_padded(source, into);
+    auto note = checkpoint::read_other_padding(source, into);
     if (notes.empty() || notes.back() != note) notes.push_back(std::move(note));  // once for all rows of a tensor
   };
   const auto in_rows = [&](const checkpoint::TensorRange& range) { return source.reads_rows(range.name); };
+  std::uint64_t bytes = 0;
+  for (const auto& range : ranges) bytes += range.tensor.bytes();
+  checkpoint::must_have_room(out, bytes);
   const bool is_new = !fs::exists(out);
   try {
     checkpoint::save_checkpoint(out, "", source.iteration(), checkpoint::FilledState(ranges, read, in_rows), blobs);
@@ -120,7 +134,7 @@ void import_checkpoint(const checkpoint::CheckpointFormat& format, const Convert
   const auto model = recipe::build_model(saved.recipe, progress ? saved.tokenizer.get() : nullptr);
   // A checkpoint that a run can resume from has its weights in fp32, the type of the master weights.
   const auto type = progress ? wanted_type(flags.folder).value_or(DType::float32) : wanted_type(flags.folder);
-  const auto ranges = ranges_of(*model, *source, type);
+  const auto ranges = ranges_of(*model, *source, type, saved.tokenizer ? saved.tokenizer->vocab_size() : 0);
   auto blobs = source->blobs();
   const bool saved_by_us = blobs.count(checkpoint::recipe_blob) != 0;
   blobs[checkpoint::recipe_blob] = saved_by_us
@@ -229,6 +243,14 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
   save.version = minor_version(flags.version);
   const auto& format = context.registries.formats.named(flags.format);
   const auto ranks = recipe::rank_weights(saved.recipe, rows);
+  save.tokens = saved.tokens;
+  std::vector<std::string> notes;
+  const checkpoint::CheckpointWeights weights(checkpoint);
+  for (const auto& [name, shape] : checkpoint::other_paddings(ranks, weights, save.tokens))
+    notes.push_back(text(name, ": has ", weights.shape(name)[0], " rows, and ", shape[0],
+                         " in the model that is saved; rows of padding are ",
+                         shape[0] > weights.shape(name)[0] ? "added" : "left out"));
+  tell_notes(notes);
   const auto folder =
       format.saves_owned()
           ? checkpoint::save_owned_ranks(format, save, ranks, recipe::saved_parts(saved.recipe, rows), checkpoint)

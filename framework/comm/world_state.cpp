@@ -98,7 +98,7 @@ WorldState::WorldState(Transport how, MPI_Comm all_ranks) : comm(all_ranks), tra
     peers.push_back(std::move(peer));
   }
   // A process that yields its core may get it back only milliseconds later; with a core per process it spins longer.
-  if (local_size <= ::sysconf(_SC_NPROCESSORS_ONLN)) spins = 4000;
+  if (local_size <= ::sysconf(_SC_NPROCESSORS_ONLN)) spins = yields = 4000;
 }
 
 WorldState::~WorldState() {
@@ -133,7 +133,8 @@ bool Patience::pause() {
   }
   if (pauses_ == spins + 1) begin_ = clock_.seconds();
   world_.progress();
-  if (waited_ > std::chrono::milliseconds(20))
+  // Ranks that yield to each other would take most of the cores that the rank they wait for needs.
+  if (pauses_ > spins + world_.yields)
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   else
     ::sched_yield();

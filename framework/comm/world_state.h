@@ -54,6 +54,7 @@ class WorldState {
   std::optional<worker::OperationRecord> record;                 ///< operation record of this process
   std::chrono::nanoseconds waited{0};                            ///< time waited for other ranks, in all operations
   int spins = 200;                ///< polls before a wait yields the core; more if each process has its own core
+  int yields = 16;                ///< of a wait before it sleeps; more, about 2 ms, if each process has its own core
   std::size_t message_bytes = 0;  ///< this rank's part of the shared memory of its groups
   int open_transfers = 0;         ///< messages in flight; they make progress only while this process calls MPI
   worker::LaunchLink launcher;

@@ -11,6 +11,7 @@
 #include "framework/base/json.h"
 #include "framework/files/python_json.h"
 #include "framework/gpt/blended_dataset.h"
+#include "framework/gpt/mock_source.h"
 #include "framework/indexed/indexed_dataset.h"
 
 namespace tessera::gpt {
@@ -150,6 +151,9 @@ GptSplits::Part GptSplits::part(const std::shared_ptr<const indexed::TokenSource
                       {"split", cut.split ? Json(*cut.split) : Json()},
                       {"split_matrix", cut.split ? json_of(split_bounds(*cut.split)) : Json()},
                       {"tokenizer", o.tokenizer ? json_of(*o.tokenizer) : Json()}};
+  // Megatron-LM's own mock data has no such entry.
+  if (!cut.prefix && source->sequences() != MockSource::documents_of_megatron)
+    part.description.put("documents", source->sequences());
   request.description = files::python_json(part.description);
   auto folder = o.cache_folder;
   if (folder.empty() && cut.prefix)

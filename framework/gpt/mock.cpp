@@ -6,8 +6,10 @@
 
 namespace tessera::gpt {
 
-MockSource::MockSource(std::int64_t vocab_size, std::int32_t eod)
-    : vocab_size_(vocab_size), eod_(eod), lengths_(data::numpy_integers(0, 1, 4096, 100000)) {
+MockSource::MockSource(std::int64_t vocab_size, std::int32_t eod, std::int64_t documents)
+    : vocab_size_(vocab_size),
+      eod_(eod),
+      lengths_(data::numpy_integers(0, 1, 4096, static_cast<std::size_t>(documents))) {
   if (vocab_size < 2)
     throw ConfigError(text("dataset_type mock counts up to the end of the vocabulary; it has ", vocab_size,
                            " entries, at least 2 are needed"));
@@ -33,6 +35,7 @@ struct MockOptions {
   bool create_attention_mask_in_dataloader = true, dataloader_inter_document_masking = false;
   bool allow_ambiguous_pad_tokens = false;
   std::optional<std::string> split, data_cache_path;
+  std::int64_t mock_documents = MockSource::documents_of_megatron;
 };
 
 void describe(options::Schema<MockOptions>& s) {
@@ -43,11 +46,19 @@ void describe(options::Schema<MockOptions>& s) {
   s.option("data_cache_path", &MockOptions::data_cache_path,
            "Folder of the index files; null: they are kept in memory.")
       .when_changed(options::Change::silent);
+  s.option(
+       "mock_documents", &MockOptions::mock_documents,
+       "Number of documents, whose mean length is 2048 tokens; each split has a third of them. With short sequences, "
+       "fewer documents give a smaller index of samples, and a faster start of the first run.")
+      .at_least(3)
+      .at_most(MockSource::documents_of_megatron)
+      .when_changed(options::Change::order)
+      .no_flag("Megatron-LM's mock data has 100000 documents");
 }
 
 std::unique_ptr<data::DataSplits> make_mock(const MockOptions& o, data::DataParts parts) {
   if (!parts.eod) parts.eod = static_cast<std::int32_t>(parts.vocab_size - 1);
-  const auto source = std::make_shared<MockSource>(parts.vocab_size, *parts.eod);
+  const auto source = std::make_shared<MockSource>(parts.vocab_size, *parts.eod, o.mock_documents);
   GptSplits::Options options;
   options.documents = DocumentOptions::of(o);
   options.cache_folder = o.data_cache_path.value_or("");

@@ -51,6 +51,7 @@ std::string without_thoughts(const std::string& words, const std::array<std::str
 std::int32_t token_of(const tokenizers::Tokenizer& tokenizer, const std::string& token,
                       const PromptTemplate& prompt_template) {
   if (const auto id = tokenizer.token_id(token)) {
+    if (tokenizer.splits_special_tokens()) return *id;
     // Only then is it a special token in texts too, as MindSpeed-LLM makes it.
     std::vector<std::int32_t> ids;
     tokenizer.encoder()->encode_rendered("x" + token + "x", ids);

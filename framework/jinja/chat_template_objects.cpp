@@ -268,6 +268,55 @@ TemplateValue list_method(const TemplateValue& self, const std::string& name, co
   throw ConfigError("index: the value is not in the list");
 }
 
+TemplateValue split_method(Renderer& renderer, const std::string& words, const std::string& name,
+                           const Arguments& arguments) {
+  Values parts;
+  const auto add_part = [&](std::string_view part) { parts.push_back(renderer.make_part(part)); };
+  const Given given(name, arguments, {"sep", "maxsplit"});
+  const auto* separator = given.set("sep") ? &given.text("sep") : nullptr;
+  const auto most = std::max<std::int64_t>(given.integer("maxsplit", -1), -1);
+  if (name == "split" || most < 0) {
+    split(words, separator, most, add_part);
+    return renderer.make_list(std::move(parts));
+  }
+  if (!separator || separator->empty()) throw ConfigError("rsplit needs a separator that is not empty");
+  split_from_right(words, *separator, most, add_part);
+  std::reverse(parts.begin(), parts.end());
+  return renderer.make_list(std::move(parts));
+}
+
+TemplateValue join_method(Renderer& renderer, const std::string& words, const Arguments& arguments) {
+  const Given given("join", arguments, {"items"});
+  if (!given.get("items")) throw ConfigError("join needs a list");
+  if (given.get("items")->is_undefined()) return renderer.make_text("");
+  std::string joined;
+  bool first = true;
+  for (const auto& part : renderer.iterate(*given.get("items"))) {
+    if (!part.text()) throw ConfigError(text("join: expected strings, found ", type_name(part)));
+    if (!std::exchange(first, false)) joined += words;
+    renderer.fits(joined.size() + part.text()->size());
+    joined += *part.text();
+  }
+  return renderer.make_text(std::move(joined));
+}
+
+/// "find", "index" or "count".
+TemplateValue find_method(const std::string& words, const std::string& name, const Arguments& arguments) {
+  const Given given(name, arguments, {"sub"});
+  const auto& part = given.text("sub");
+  if (name == "count") {
+    std::int64_t count = part.empty() ? static_cast<std::int64_t>(code_points(words)) + 1 : 0;
+    for (auto at = part.empty() ? std::string::npos : words.find(part); at != std::string::npos;
+         at = words.find(part, at + part.size()))
+      ++count;
+    return TemplateValue(count);
+  }
+  const auto at = words.find(part);
+  if (at == std::string::npos && name == "index") throw ConfigError("index: substring not found");
+  if (at == std::string::npos) return TemplateValue(std::int64_t{-1});
+  return TemplateValue(static_cast<std::int64_t>(code_points(std::string_view(words).substr(0, at))));
+}
+
 }  // namespace
 
 TemplateValue Renderer::method(const TemplateValue& self, const std::string& name, const Arguments& arguments) {
@@ -278,31 +327,18 @@ TemplateValue Renderer::method(const TemplateValue& self, const std::string& nam
   if (self.dict()) return dict_method(*this, self, name, arguments);
   if (self.list()) return list_method(self, name, arguments);
   const auto& words = *self.text();
-  Values parts;
-  const auto add_part = [&](std::string_view part) { parts.push_back(make_part(part)); };
   if (name == "strip" || name == "lstrip" || name == "rstrip") {
     const Given given(name, arguments, {"chars"});
     const auto* characters = given.set("chars") ? &given.text("chars") : nullptr;
     return make_text(strip(words, name != "rstrip", name != "lstrip", characters));
   }
-  if (name == "split" || name == "rsplit") {
-    const Given given(name, arguments, {"sep", "maxsplit"});
-    const auto* separator = given.set("sep") ? &given.text("sep") : nullptr;
-    const auto most = std::max<std::int64_t>(given.integer("maxsplit", -1), -1);
-    if (name == "split" || most < 0) {
-      split(words, separator, most, add_part);
-      return make_list(std::move(parts));
-    }
-    if (!separator || separator->empty()) throw ConfigError("rsplit needs a separator that is not empty");
-    split_from_right(words, *separator, most, add_part);
-    std::reverse(parts.begin(), parts.end());
-    return make_list(std::move(parts));
-  }
+  if (name == "split" || name == "rsplit") return split_method(*this, words, name, arguments);
   if (auto made = search_method(*this, words, name, arguments)) return *std::move(made);
   if (name == "splitlines") {
     const Given none(name, arguments, {});
-    split_lines(words, add_part);
-    return make_list(std::move(parts));
+    Values lines;
+    split_lines(words, [&](std::string_view line) { lines.push_back(make_part(line)); });
+    return make_list(std::move(lines));
   }
   if (name == "startswith" || name == "endswith") {
     const Given given(name, arguments, {"prefix"});
@@ -314,35 +350,8 @@ TemplateValue Renderer::method(const TemplateValue& self, const std::string& nam
     auto made = replaced(words, given.text("old"), given.text("new"), given.integer("count", -1), limits_.output_bytes);
     return make_text(std::move(made));
   }
-  if (name == "join") {
-    const Given given(name, arguments, {"items"});
-    if (!given.get("items")) throw ConfigError("join needs a list");
-    if (given.get("items")->is_undefined()) return make_text("");
-    std::string joined;
-    bool first = true;
-    for (const auto& part : iterate(*given.get("items"))) {
-      if (!part.text()) throw ConfigError(text("join: expected strings, found ", type_name(part)));
-      if (!std::exchange(first, false)) joined += words;
-      fits(joined.size() + part.text()->size());
-      joined += *part.text();
-    }
-    return make_text(std::move(joined));
-  }
-  if (name == "find" || name == "index" || name == "count") {
-    const Given given(name, arguments, {"sub"});
-    const auto& part = given.text("sub");
-    if (name == "count") {
-      std::int64_t count = part.empty() ? static_cast<std::int64_t>(code_points(words)) + 1 : 0;
-      for (auto at = part.empty() ? std::string::npos : words.find(part); at != std::string::npos;
-           at = words.find(part, at + part.size()))
-        ++count;
-      return TemplateValue(count);
-    }
-    const auto at = words.find(part);
-    if (at == std::string::npos && name == "index") throw ConfigError("index: substring not found");
-    if (at == std::string::npos) return TemplateValue(std::int64_t{-1});
-    return TemplateValue(static_cast<std::int64_t>(code_points(std::string_view(words).substr(0, at))));
-  }
+  if (name == "join") return join_method(*this, words, arguments);
+  if (name == "find" || name == "index" || name == "count") return find_method(words, name, arguments);
   if (name == "removeprefix" || name == "removesuffix") {
     const Given given(name, arguments, {"affix"});
     const auto& affix = given.text("affix");

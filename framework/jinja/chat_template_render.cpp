@@ -254,6 +254,32 @@ TemplateValue Renderer::evaluate(const Node& node) {
   return located(node, [&] { return evaluate_one(node); });
 }
 
+namespace {
+
+TemplateValue with_sign(const TemplateValue& value, bool negative) {
+  if (value.is_undefined()) fail_undefined(value);
+  if (const auto* d = value.get<double>()) return TemplateValue(negative ? -*d : *d);
+  const auto* b = value.get<bool>();
+  const auto* i = value.get<std::int64_t>();
+  if (!b && !i) throw ConfigError(text("bad operand type for unary sign: ", type_name(value)));
+  const auto number = b ? static_cast<std::int64_t>(*b) : *i;
+  if (number == INT64_MIN) throw ConfigError("an integer beyond 64 bits is not supported");
+  return TemplateValue(negative ? -number : number);
+}
+
+}  // namespace
+
+TemplateValue Renderer::concatenate(const Node& node) {
+  std::string joined;
+  for (const auto& one : node.children) {
+    const auto value = evaluate(*one);
+    reading(value);
+    joined += str(value);
+    fits(joined.size());
+  }
+  return make_text(std::move(joined));
+}
+
 TemplateValue Renderer::evaluate_one(const Node& node) {
   const auto child = [&](std::size_t i) { return evaluate(*node.children[i]); };
   switch (node.kind) {
@@ -296,18 +322,8 @@ TemplateValue Renderer::evaluate_one(const Node& node) {
       return TemplateValue(test(node.text, value, arguments(node).positional));
     }
     case Node::Kind::negate:
-    case Node::Kind::plus: {
-      const auto value = child(0);
-      if (value.is_undefined()) fail_undefined(value);
-      const bool negative = node.kind == Node::Kind::negate;
-      if (const auto* d = value.get<double>()) return TemplateValue(negative ? -*d : *d);
-      const auto* b = value.get<bool>();
-      const auto* i = value.get<std::int64_t>();
-      if (!b && !i) throw ConfigError(text("bad operand type for unary sign: ", type_name(value)));
-      const auto number = b ? static_cast<std::int64_t>(*b) : *i;
-      if (number == INT64_MIN) throw ConfigError("an integer beyond 64 bits is not supported");
-      return TemplateValue(negative ? -number : number);
-    }
+    case Node::Kind::plus:
+      return with_sign(child(0), node.kind == Node::Kind::negate);
     case Node::Kind::not_:
       return TemplateValue(!truth(child(0)));
     case Node::Kind::and_: {
@@ -324,16 +340,8 @@ TemplateValue Renderer::evaluate_one(const Node& node) {
     }
     case Node::Kind::compare:
       return compare(node);
-    case Node::Kind::concatenate: {
-      std::string joined;
-      for (const auto& one : node.children) {
-        const auto value = evaluate(*one);
-        reading(value);
-        joined += str(value);
-        fits(joined.size());
-      }
-      return make_text(std::move(joined));
-    }
+    case Node::Kind::concatenate:
+      return concatenate(node);
     case Node::Kind::choice:
       if (truth(child(0))) return child(1);
       if (node.children[2]) return child(2);

@@ -84,6 +84,7 @@ class Renderer {
   const TemplateValue* find(std::string_view name) const;
   TemplateValue evaluate(const Node& node);
   TemplateValue evaluate_one(const Node& node);
+  TemplateValue concatenate(const Node& node);
   TemplateValue compare(const Node& node);
   TemplateValue slice(const Node& node);
   TemplateValue call(const Node& node);

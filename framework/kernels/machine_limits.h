@@ -15,7 +15,7 @@ double multiply_add_rate(Threads& threads, double seconds = 0.2);
 /// instruction set has no such tile. `seconds` as above.
 double pair_tile_rate(Threads& threads, double seconds = 0.2);
 
-/// Floating-point operations per second of a matrix product of [512, 768] and [768, 768] elements of `type` (float32,
+/// Floating-point operations per second of a matrix product of [256, 768] and [768, 768] elements of `type` (float32,
 /// bfloat16 or float16), which fits the caches. Repeats the product for `seconds` and reports the fastest; a process
 /// measures once for each type, number of threads and `seconds`. Throws ShapeError for other types.
 double product_rate(Threads& threads, DType type, double seconds);

@@ -128,6 +128,10 @@ MllmRows::Found MllmRows::look_at(std::int64_t record) const {
         (void)encoder_->media().found(frame, &as_written);
         found.as_written += as_written ? 1 : 0;
       }
+    if (!row->media.empty() && encoder_->splits_placeholders())
+      throw ConfigError(
+          "the record has images or videos, but split_special_tokens is true, which encodes the tokens that stand for "
+          "them as ordinary text; set it to false, or leave such records out");
     if (!encoder_->is_whole(*row)) {
       found.dropped = "the row is cut inside an image, or has a placeholder without one";
       return found;

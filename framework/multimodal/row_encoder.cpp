@@ -10,6 +10,7 @@ namespace {
 
 std::int32_t special_token(const tokenizers::Tokenizer& tokenizer, const std::string& token, const std::string& name) {
   if (const auto id = tokenizer.token_id(token)) {
+    if (tokenizer.splits_special_tokens()) return *id;
     std::vector<std::int32_t> ids;
     tokenizer.encoder()->encode_rendered(token, ids);
     if (ids == std::vector<std::int32_t>{*id}) return *id;

@@ -49,6 +49,8 @@ class RowEncoder {
 
   const data::VisualTokens& visual() const { return visual_; }
   std::int32_t pad() const { return tokens_.pad; }
+  /// Whether the placeholders of images are encoded as ordinary text (split_special_tokens), so that no image has any.
+  bool splits_placeholders() const { return tokenizer_.splits_special_tokens(); }
   bool loss_on_padding() const { return options_.loss_on_padding; }
   const MediaReader& media() const { return media_; }
   const RecordNames& names() const { return options_.names; }

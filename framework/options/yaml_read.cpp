@@ -1,5 +1,4 @@
 #include <yaml-cpp/depthguard.h>
-#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -9,130 +8,24 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
-#include <sstream>
 
 #include "framework/base/error.h"
 #include "framework/options/embedded.h"
 #include "framework/options/environment.h"
 #include "framework/options/yaml.h"
+#include "framework/options/yaml_text.h"
 
 namespace tessera::options {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Upper limits on a recipe, far above any real one, so that every accepted text is read quickly.
-constexpr std::size_t most_bytes = std::size_t{16} << 20;
-constexpr std::size_t longest_line = std::size_t{1} << 20;  // the time to read one grows with its square
-constexpr std::size_t most_nodes = 200'000;  // scalars, lists and maps; each use of an alias counts again
-constexpr int deepest_yaml = 100;            // nested lists and maps
-
 Origin on_line(Origin origin, const YAML::Mark& mark) {
   if (origin.line > 0) origin.line = mark.line + 1;  // values that are not in a file have no line
   return origin;
 }
-
-/// Thrown by a handler if a text has more nodes than the limit.
-struct TooManyNodes {
-  YAML::Mark at;
-};
-
-/// Records the position of a document's first value, and counts its values.
-class FirstValue final : public YAML::EventHandler {
- public:
-  YAML::Mark at = YAML::Mark::null_mark();
-
-  void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override { see(mark); }
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override { see(mark); }
-  void OnScalar(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                const std::string& /*value*/) override {
-    see(mark);
-  }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                       YAML::EmitterStyle::value /*style*/) override {
-    see(mark);
-  }
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                  YAML::EmitterStyle::value /*style*/) override {
-    see(mark);
-  }
-  void OnMapEnd() override {}
-
- private:
-  void see(const YAML::Mark& mark) {
-    if (at.is_null()) at = mark;
-    if (++count_ > most_nodes) throw TooManyNodes{mark};
-  }
-  std::size_t count_ = 0;
-};
-
-/// Where a second document begins; null if there is none. YAML::LoadAll is not used for this: for a text that begins
-/// with a comma it finds documents without end.
-YAML::Mark second_document(const std::string& words) {
-  std::istringstream in(words);
-  YAML::Parser parser(in);
-  FirstValue first, second;
-  if (!parser.HandleNextDocument(first) || !parser.HandleNextDocument(second)) return YAML::Mark::null_mark();
-  return second.at;
-}
-
-/// The first line, counted from 1, with invalid UTF-8; 0 if there is none.
-int line_of_bad_byte(const std::string& words) {
-  int line = 1;
-  for (std::size_t i = 0; i < words.size();) {
-    const auto c = static_cast<unsigned char>(words[i]);
-    line += c == '\n';
-    const std::size_t more = c < 0x80                ? 0
-                             : c >= 0xc2 && c < 0xe0 ? 1
-                             : c >= 0xe0 && c < 0xf0 ? 2
-                             : c >= 0xf0 && c < 0xf5 ? 3
-                                                     : 9;
-    if (c == 0 || more == 9 || i + more >= words.size()) return line;
-    for (std::size_t k = 1; k <= more; ++k)
-      if ((static_cast<unsigned char>(words[i + k]) & 0xc0) != 0x80) return line;
-    i += more + 1;
-  }
-  return 0;
-}
-
-/// Why a text is rejected before parsing, and in which line; an empty message if it is not.
-std::pair<std::string, int> refused_size(std::string_view words) {
-  if (words.size() > most_bytes) return {text("has ", words.size(), " bytes; at most ", most_bytes, " are read"), 0};
-  int line = 1;
-  for (std::size_t at = 0; at < words.size(); ++line) {
-    const auto end = std::min(words.find('\n', at), words.size());
-    if (end - at > longest_line)
-      return {text("this line has ", end - at, " bytes; at most ", longest_line, " are read"), line};
-    at = end + 1;
-  }
-  return {"", 0};
-}
-
-/// The text without byte order mark and carriage returns.
-std::string normalised(std::string_view words) {
-  if (words.substr(0, 3) == "\xef\xbb\xbf") words.remove_prefix(3);
-  std::string out;
-  for (std::size_t i = 0; i < words.size(); ++i)
-    if (words[i] != '\r' || i + 1 == words.size() || words[i + 1] != '\n') out += words[i];
-  return out;
-}
-
-/// Advice for a YAML syntax error at `mark`, whose cause may be in the line above.
-std::string hint_for(const std::string& words, const YAML::Mark& mark) {
-  const auto here = std::min(static_cast<std::size_t>(std::max(mark.pos, 0)), words.size());
-  const auto above = words.rfind('\n', here == 0 ? 0 : here - 1);
-  const auto start = above == std::string::npos || above == 0 ? std::string::npos : words.rfind('\n', above - 1);
-  const auto from = start == std::string::npos ? 0 : start;
-  if (words.substr(from, words.find('\n', here) - from).find("${") != std::string::npos)
-    return "inside { } or [ ] a ${NAME} needs quotes: \"${NAME}\"";
-  return "look for a wrong indentation, a missing quote or bracket, here or in the line above";
-}
-
-using Documents = std::vector<YAML::Node>;
 
 /// Prefix of the names of compiled-in recipes: "tessera:models/llama2_7b.yaml".
 const std::string own_place = "tessera:";
@@ -148,7 +41,8 @@ bool is_same_file(const std::string& a, const std::string& b) {
   return a == b || fs::equivalent(a, b, failed);
 }
 
-constexpr int first_set = 1'000;  // layer: above all files
+constexpr int deepest_yaml = 100;  // nested lists and maps, far more than in any recipe
+constexpr int first_set = 1'000;   // layer: above all files
 
 /// Converts YAML texts to Values; mistakes go to the report.
 class Reader {
@@ -163,8 +57,8 @@ class Reader {
   Value read(const std::string& words, const Origin& origin, const std::string& path = "");
 
  private:
-  Documents load(const std::string& file, const Origin& first);
-  Documents parse(std::string_view words, const Origin& origin);
+  std::optional<YAML::Node> load(const std::string& file, const Origin& first);
+  std::optional<YAML::Node> parse(std::string_view words, const Origin& origin);
   Value bases(const YAML::Node& base, const Origin& first, const std::vector<std::string>& path);
   bool untab(std::string& words, const Origin& origin);
   std::pair<std::string, std::string> endless(const YAML::Node& node, int depth);
@@ -200,22 +94,22 @@ Value Reader::stack(const std::string& file, const std::vector<std::string>& abo
     return all;
   }
   const auto node = load(file, first);
-  if (node.empty()) return all;
-  if (const auto base = node[0]["base"]) all = bases(base, first, path);
+  if (!node) return all;
+  if (const YAML::Node base = (*node)["base"]) all = bases(base, first, path);
   first.layer = ++layer_;  // above all of its bases
-  auto own = convert(node[0], first, "", 0);
+  auto own = convert(*node, first, "", 0);
   std::erase_if(own.fields, [](const auto& field) { return field.name.rfind("x-", 0) == 0; });
   all.lay(std::move(own));
   return all;
 }
 
-/// The map of groups in `file`; kind none if the file is not such a map, which is reported.
-Documents Reader::load(const std::string& file, const Origin& first) {
+/// The map of groups in `file`; null if the file is not such a map, which is reported.
+std::optional<YAML::Node> Reader::load(const std::string& file, const Origin& first) {
   Origin whole = first;
   whole.line = 0;
-  const auto refuse = [&](const std::string& message, const std::string& suggestion) {
+  const auto refuse = [&](const std::string& message, const std::string& suggestion) -> std::optional<YAML::Node> {
     give_up(whole, message, suggestion);
-    return Documents{};
+    return std::nullopt;
   };
   std::error_code failed;
   if (fs::is_directory(file, failed)) return refuse("is a folder", "give the path of a recipe");
@@ -226,18 +120,18 @@ Documents Reader::load(const std::string& file, const Origin& first) {
     errno = 0;
     std::ifstream in(file, std::ios::binary);
     std::array<char, 65536> block{};
-    while (words.size() <= most_bytes && (in.read(block.data(), block.size()), in.gcount() > 0))
+    while (words.size() <= most_yaml_bytes && (in.read(block.data(), block.size()), in.gcount() > 0))
       words.append(block.data(), static_cast<std::size_t>(in.gcount()));
-    if (words.size() > most_bytes)
-      return refuse(text("has more than ", most_bytes, " bytes"), "give the path of a recipe");
+    if (words.size() > most_yaml_bytes)
+      return refuse(text("has more than ", most_yaml_bytes, " bytes"), "give the path of a recipe");
     if (!in.is_open() || in.bad())
       return refuse(text("cannot be read: ", std::strerror(errno)), "give the path of a recipe");
   }
   auto node = parse(words, first);
   const std::string hint = "a recipe has groups such as training_config";
-  if (!node.empty() && node[0].IsNull()) return refuse("is empty", hint);
-  if (!node.empty() && !node[0].IsMap())
-    return refuse(text("is a ", node[0].IsSequence() ? "list" : "word", ", not a map of groups"), hint);
+  if (node && node->IsNull()) return refuse("is empty", hint);
+  if (node && !node->IsMap())
+    return refuse(text("is a ", node->IsSequence() ? "list" : "word", ", not a map of groups"), hint);
   return node;
 }
 
@@ -285,28 +179,28 @@ bool Reader::untab(std::string& words, const Origin& origin) {
   return found;
 }
 
-Documents Reader::parse(std::string_view given, const Origin& origin) {
+std::optional<YAML::Node> Reader::parse(std::string_view given, const Origin& origin) {
   if (const auto [message, line] = refused_size(given); !message.empty()) {
     Origin here = origin;
     here.line = origin.line > 0 ? line : 0;
     give_up(here, message, "a recipe is a short text; is this another file?");
-    return Documents{};
+    return std::nullopt;
   }
   auto words = normalised(given);
   if (const int line = line_of_bad_byte(words)) {
     Origin here = origin;
     here.line = origin.line > 0 ? line : 0;
     give_up(here, "this is not UTF-8 text", "save the file as UTF-8");
-    return Documents{};
+    return std::nullopt;
   }
   const bool tabs = untab(words, origin);
   if (tabs) report_.incomplete();
   try {
-    const auto second = second_document(words);
-    if (second.is_null()) return {YAML::Load(words)};
-    give_up(on_line(origin, second), "a second document begins here", "a recipe is one document");
+    return only_document(words);
+  } catch (const SecondDocument& error) {
+    give_up(on_line(origin, error.at), "a second document begins here", "a recipe is one document");
   } catch (const TooManyNodes& error) {
-    give_up(on_line(origin, error.at), text("this text has more than ", most_nodes, " values"),
+    give_up(on_line(origin, error.at), text("this text has more than ", most_yaml_nodes, " values"),
             "a recipe has groups, options and lists");
   } catch (const YAML::DeepRecursion& error) {
     give_up(on_line(origin, error.mark), text("this is nested more than ", error.depth(), " deep"),
@@ -315,12 +209,12 @@ Documents Reader::parse(std::string_view given, const Origin& origin) {
     if (!tabs)  // else they are the cause of this error
       give_up(on_line(origin, error.mark), text("this is not YAML: ", error.msg), hint_for(words, error.mark));
   }
-  return Documents{};
+  return std::nullopt;
 }
 
 Value Reader::read(const std::string& words, const Origin& origin, const std::string& path) {
   const auto node = parse(words, origin);
-  if (!node.empty()) return convert(node[0], origin, path, 0);
+  if (node) return convert(*node, origin, path, 0);
   Value nothing;
   nothing.wrong = true;
   return nothing;
@@ -332,8 +226,8 @@ std::pair<std::string, std::string> Reader::endless(const YAML::Node& node, int 
     return {"this is nested without end", "an anchor may not contain itself"};
   if (depth > deepest_yaml)
     return {text("this is nested more than ", deepest_yaml, " deep"), "a recipe has groups, options and lists"};
-  if (++nodes_ > most_nodes)  // a text this long without aliases was rejected before
-    return {text("aliases expand to more than ", most_nodes, " nodes"), "use fewer aliases of lists and maps"};
+  if (++nodes_ > most_yaml_nodes)  // a text this long without aliases was rejected before
+    return {text("aliases expand to more than ", most_yaml_nodes, " nodes"), "use fewer aliases of lists and maps"};
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "framework/checkpoint/frozen_base.h"
+#include "framework/checkpoint/laid_out_weights.h"
 #include "framework/nn/adapter.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/merge_record.h"
@@ -153,8 +154,25 @@ void read_ranges(const checkpoint::WeightSource& source, const std::vector<check
   }
 }
 
+/// Maps the matrices that the run of a checkpoint has written once in our layout: training maps the same. Nothing is
+/// written for a model that is only read.
+void map_laid_out(const AdaptedModel& from, training::FrozenWeights& frozen,
+                  std::vector<checkpoint::TensorRange>& ranges, std::vector<std::string>& notes) {
+  const auto names = trained_names(from.recipe);
+  const auto wanted = [&](const auto& name) { return !names.trains(name); };
+  const auto root = from.folder.parent_path();
+  for (const auto& run : {root.parent_path(), root}) {  // RUN/checkpoints/NAME or RUN/NAME
+    const auto found = checkpoint::find_laid_out(*from.base, wanted, checkpoint::laid_out_in(run));
+    if (!found) continue;
+    const auto mapped = frozen.map(*found);
+    std::erase_if(ranges, [&](const auto& range) { return mapped.contains(range.name); });
+    notes.push_back(text(mapped.size(), " of them are mapped from ", found->folder().string()));
+    return;
+  }
+}
+
 /// Frozen parameters, which are mapped as training maps them, and the parameters trained whole as they began.
-void fill_base(const AdaptedModel& from, training::ModelState& state) {
+void fill_base(const AdaptedModel& from, training::ModelState& state, std::vector<std::string>& notes) {
   const auto base = from.base_weights();
   auto frozen = state.frozen().ranges(training::StateScope::held);
   // A language model has an output layer where the model has a score head.
@@ -163,6 +181,7 @@ void fill_base(const AdaptedModel& from, training::ModelState& state) {
   from.base->must_fit_weights(frozen, all);
   std::vector<std::string> unsaid;
   training::map_frozen(*base, state, frozen, unsaid);
+  map_laid_out(from, state.frozen(), frozen, notes);
   read_ranges(*base, frozen);
   state.frozen().must_be_finite(base->folder());
   if (from.base_digest && state.frozen().digest() != *from.base_digest)
@@ -218,15 +237,15 @@ AdaptedModel open_adapted(const fs::path& folder, const std::optional<fs::path>&
 }
 
 TrainedModel load_adapted(const AdaptedModel& from) {
-  auto out = without_weights(from.folder, from.recipe, from.recipe.tokenizer.make());
-  fill_base(from, *out.weights);
+  auto out = without_weights(from.folder, from.recipe, from.recipe.tokenizer.make(), from.base.get());
+  out.notes = from.notes;
+  out.notes.push_back(text("the frozen parameters are those of ", from.base->folder().string()));
+  fill_base(from, *out.weights, out.notes);
   const auto ranges = out.weights->trained_ranges();
   must_fit_trained(*from.trained, ranges);
   read_ranges(*from.trained, in_source(*from.trained, ranges));
   out.weights->weights_changed();
   out.base = from.base->folder();
-  out.notes = from.notes;
-  out.notes.push_back(text("the frozen parameters are those of ", from.base->folder().string()));
   return out;
 }
 

@@ -94,13 +94,14 @@ data::DataParts data_parts(const Recipe& recipe, const tokenizers::Tokenizer* to
   return parts;
 }
 
-std::int64_t weight_bytes(model::Model& model) {
-  std::int64_t elements = 0;
+std::int64_t weight_bytes(model::Model& model, const checkpoint::WeightSource* mapped_from) {
+  std::int64_t elements = 0, mapped = 0;
   const auto parameters = model.parameters();
+  if (mapped_from) mapped = training::FrozenWeights::mappable(parameters, *mapped_from, {}).reserved;
   for (const auto* parameter : training::select(parameters, true))
     elements = checked_sum({{"parameters", elements}, {parameter->name.c_str(), parameter->elements()}});
   return checked_sum({{"weights", checked_product({{"parameters", elements}, {"bytes of each", sizeof(float)}})},
-                      {"frozen weights", training::FrozenWeights::bytes_of(parameters)}});
+                      {"frozen weights", training::FrozenWeights::bytes_of(parameters) - mapped}});
 }
 
 model::ModelParts whole_model(const Recipe& recipe, std::int64_t rows) {
@@ -384,6 +385,19 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> mapped_source(const Recipe& recipe
   } catch (const Error&) {
     return nullptr;
   }
+}
+
+training::FrozenWeights::Ways ways_of_base(const Recipe& recipe, const checkpoint::OpenedCheckpoint& source) {
+  const bool rows = !recipe.saves_frozen();
+  const auto* format = recipe.formats.of(source.folder());
+  training::FrozenWeights::Ways ways{.rows = rows, .laid_out = rows && format != nullptr};
+  if (recipe.lora.qlora && format != nullptr)
+    ways.quantised = [&source, format, how = quantisation(recipe)](const nn::Parameter& parameter) {
+      return source.storage_type(parameter.name).empty()
+                 ? format->quantised_bytes(parameter.name, parameter.elements(), how)
+                 : std::nullopt;
+    };
+  return ways;
 }
 
 std::unique_ptr<schedule::OptimizerSchedule> build_schedule(const Recipe& recipe, const schedule::RunLength& length) {

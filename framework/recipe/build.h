@@ -57,7 +57,10 @@ std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::i
 /// be mapped: checksums are not verified. With qlora the folder that an earlier run has made of it, if there is one.
 /// Null: there is none, or it cannot be read, which the run says.
 std::unique_ptr<checkpoint::OpenedCheckpoint> mapped_source(const Recipe& recipe, const std::string& folder);
-/// Size of all weights of `model`, in bytes: trained ones in fp32, frozen ones as they are stored.
-std::int64_t weight_bytes(model::Model& model);
+/// How a run maps its frozen parameters from mapped_source(load_checkpoint), also those that are still to be quantised.
+training::FrozenWeights::Ways ways_of_base(const Recipe& recipe, const checkpoint::OpenedCheckpoint& source);
+/// Size of all weights of `model`, in bytes: trained ones in fp32, frozen ones as they are stored. Without those that
+/// are mapped from `mapped_from`; null: from nowhere.
+std::int64_t weight_bytes(model::Model& model, const checkpoint::WeightSource* mapped_from = nullptr);
 
 }  // namespace tessera::recipe

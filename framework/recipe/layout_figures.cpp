@@ -82,17 +82,13 @@ struct StageFigures {
 
 /// `source`: from which frozen parameters are mapped; null: from none.
 StageFigures figures_of(const std::vector<std::unique_ptr<model::Model>>& chunks, const Recipe& recipe,
-                        const parallel::MeshSizes& sizes, const checkpoint::WeightSource* source) {
+                        const parallel::MeshSizes& sizes, const checkpoint::OpenedCheckpoint* source) {
   StageFigures out;
   out.journal = training::journal_section(model::report_extents(*chunks.front(), *recipe.objective.make()));
   std::vector<nn::Parameter*> held;
   for (const auto& chunk : chunks) std::ranges::copy(chunk->parameters(), std::back_inserter(held));
   out.frozen = training::FrozenWeights::bytes_of(held);
-  if (source) {
-    const bool rows = !recipe.saves_frozen();
-    const bool foreign = recipe.formats.of(source->folder()) != nullptr;
-    out.mapped = training::FrozenWeights::mappable(held, *source, {rows, rows && foreign});
-  }
+  if (source) out.mapped = training::FrozenWeights::mappable(held, *source, ways_of_base(recipe, *source));
   for (const auto* parameter : held)
     out.parameters = checked_sum({{"parameters", out.parameters}, {"more", parameter->elements()}});
   const auto optimizer = recipe.optimizer.make();

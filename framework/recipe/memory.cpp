@@ -34,26 +34,38 @@ void add_reference(const Recipe& recipe, const LayoutFigures& layout, const Rank
   const auto folder = recipe.reference_folder();
   const auto source = folder ? mapped_source(recipe, *folder) : nullptr;
   auto& part = need.parts.emplace_back(MemoryNeed::Part{"reference model", 0});
+  std::int64_t in_files = 0;
   for (const auto& chunk : chunks) {
     part.bytes += training::FrozenWeights::bytes_of(chunk->parameters());
     if (!source) continue;
     const bool foreign = recipe.formats.of(source->folder()) != nullptr;
     const auto mapped = training::FrozenWeights::mappable(chunk->parameters(), *source, {.laid_out = foreign});
     part.bytes -= mapped.reserved;
-    need.mapped += mapped.reserved, need.in_files += mapped.in_files;
+    need.mapped += mapped.reserved, in_files += mapped.in_files;
   }
+  const bool same_pages = folder && folder == recipe.training.load_checkpoint;
+  need.in_files = same_pages ? std::max(need.in_files, in_files) : need.in_files + in_files;
 }
 
-/// The sample indices, the batch that a step uses, and the batches that are read ahead.
+/// What a thread has of a pixel of the picture that it decodes: three levels, and copies of some rows. 4 to 5 were
+/// measured.
+constexpr double bytes_of_decoded_pixel = 5;
+
+/// The sample indices, the batch that a step uses, the batches that are read ahead, and the pictures that are decoded.
 double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_t stage) {
   const auto batches = 1 + recipe.batch.num_workers * data::BatchLoader::batches_ahead_of_worker;
   const bool reads = needs_tokens(layout.plan, stage);
   const auto fields = reads ? recipe.registries->datasets.fields(recipe.dataset) : token_fields();
   const double rows = static_cast<double>(recipe.rows_per_sample());
   const double kept = recipe.needs_reference() ? static_cast<double>(layout.shape.micro_batches) : 0;
-  const double sum =
+  double sum =
       (static_cast<double>(batches) + kept) * rows * bytes_of(fields, recipe.batch.batch_size, recipe.size.seq_length);
   if (!reads) return sum;
+  if (const auto image = foreseen_image(recipe)) {
+    const auto side = static_cast<double>(recipe.architecture->vision()->patch_size);
+    const auto pixels = static_cast<double>((*image)[1]) * static_cast<double>((*image)[2]) * side * side;
+    sum += static_cast<double>(std::max<std::int64_t>(recipe.batch.num_workers, 1)) * pixels * bytes_of_decoded_pixel;
+  }
   const bool indexed = recipe.dataset.type == "gpt" || recipe.dataset.type == "mock";
   if (!indexed || recipe.training.epochs) return sum;
   const auto ranks = layout.mesh.sizes().data;
@@ -64,9 +76,9 @@ double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_
   return sum + samples * static_cast<double>(gpt::index_bytes(1));
 }
 
-/// Memory of a process beside what its model and data need: buffers of its threads, allocator, libraries. 12 to 17 MiB
+/// Memory of a process beside what its model and data need: buffers of its threads, allocator, libraries. 9 to 14 MiB
 /// were measured with one to four threads in fp32 (docs/performance.md).
-constexpr std::int64_t process_bytes = std::int64_t{15} << 20;
+constexpr std::int64_t process_bytes = std::int64_t{12} << 20;
 const std::string process_part = "process";
 
 }  // namespace

@@ -153,14 +153,15 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_newest(const std::filesystem:
 }
 
 TrainedModel without_weights(const std::filesystem::path& folder, Recipe recipe,
-                             std::unique_ptr<tokenizers::Tokenizer> tokenizer) {
+                             std::unique_ptr<tokenizers::Tokenizer> tokenizer,
+                             const checkpoint::WeightSource* mapped_from) {
   TrainedModel out;
   out.folder = folder;
   out.base = folder;
   out.recipe = std::move(recipe);
   out.tokenizer = std::move(tokenizer);
   out.model = build_model(out.recipe, out.tokenizer.get());
-  require_memory(text(out.folder.string(), ": the model"), weight_bytes(*out.model));
+  require_memory(text(out.folder.string(), ": the model"), weight_bytes(*out.model, mapped_from));
   out.weights = std::make_unique<training::ModelState>(*out.model, nullptr);
   return out;
 }

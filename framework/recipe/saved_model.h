@@ -57,9 +57,11 @@ struct TrainedModel {
   std::filesystem::path base;      ///< the folder that has the files of the model: `folder`, or that of its base
   std::vector<std::string> notes;  ///< OpenedCheckpoint::notes
 };
-/// A model with memory for its weights, which are not read yet. Throws ConfigError if it does not fit into memory.
+/// A model with memory for its weights, which are not read yet. Throws ConfigError if it does not fit into memory,
+/// without what will be mapped from `mapped_from`; null: nothing will.
 TrainedModel without_weights(const std::filesystem::path& folder, Recipe recipe,
-                             std::unique_ptr<tokenizers::Tokenizer> tokenizer);
+                             std::unique_ptr<tokenizers::Tokenizer> tokenizer,
+                             const checkpoint::WeightSource* mapped_from = nullptr);
 /// Loads the weights of `folder`, a checkpoint of any format or a run folder; of a run folder, the newest undamaged
 /// checkpoint. Throws ConfigError, also if the model does not fit into memory; DamageError.
 TrainedModel load_trained(const std::filesystem::path& folder, const Registries& registries);

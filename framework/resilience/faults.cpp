@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <limits>
+#include <thread>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/random.h"
@@ -32,7 +35,7 @@ constexpr std::array<Named<Phase>, 10> phases = {{{"start", Phase::start},
                                                   {"evaluate", Phase::evaluate},
                                                   {"save", Phase::save},
                                                   {"roll_back", Phase::roll_back}}};
-constexpr std::array<Named<FaultMode>, 17> modes = {{{"kill", FaultMode::kill},
+constexpr std::array<Named<FaultMode>, 18> modes = {{{"kill", FaultMode::kill},
                                                      {"term", FaultMode::term},
                                                      {"segv", FaultMode::segv},
                                                      {"bus", FaultMode::bus},
@@ -44,6 +47,7 @@ constexpr std::array<Named<FaultMode>, 17> modes = {{{"kill", FaultMode::kill},
                                                      {"hang", FaultMode::hang},
                                                      {"stop", FaultMode::stop},
                                                      {"mpiabort", FaultMode::mpiabort},
+                                                     {"slow", FaultMode::slow},
                                                      {"flip", FaultMode::flip},
                                                      {"nan", FaultMode::nan},
                                                      {"inf", FaultMode::inf},
@@ -114,7 +118,8 @@ void cause(FaultMode mode) {
       break;
     case FaultMode::mpiabort:
       comm::abort_all_ranks(1);
-    // These change memory or numbers (reach, change); the process continues.
+    // These change the time, memory or numbers (reach, change); the process continues.
+    case FaultMode::slow:
     case FaultMode::flip:
     case FaultMode::nan:
     case FaultMode::inf:
@@ -165,6 +170,8 @@ Fault read_fault(std::string_view words) {
     throw ConfigError(text("'", words, "': '", parts[3], "' ends the process and cannot repeat; leave out the '!'"));
   if (fault.of_numbers() && fault.phase != Phase::reduce)
     throw ConfigError(text("'", words, "': '", parts[3], "' changes numbers in phase reduce, not in ", parts[2]));
+  if (fault.mode == FaultMode::slow && fault.phase != Phase::reduce)
+    throw ConfigError(text("'", words, "': 'slow' waits in phase reduce, not in ", parts[2]));
   if (parts.size() == 5) fault.start = parts[4] == "*" ? -1 : number(parts[4], "start", words);
   return fault;
 }
@@ -194,8 +201,14 @@ bool Faults::expects(std::int64_t step, Phase phase) const {
 }
 
 void Faults::reach(std::int64_t step, Phase phase) {
+  if (phase == Phase::forward) passes_.lap();
   for (auto& fault : own_) {
-    if (fault.step != step || fault.phase != phase || fault.of_numbers() || fault.done) continue;
+    if (fault.phase != phase) continue;
+    if (fault.mode == FaultMode::slow && step >= fault.step) {
+      if (!std::exchange(fault.done, true)) tell(fault);
+      std::this_thread::sleep_for(std::chrono::duration<double>(3 * passes_.seconds()));
+    }
+    if (fault.step != step || fault.of_numbers() || fault.done) continue;
     fault.done = fault.mode == FaultMode::flip;
     tell(fault, fault.done && flip_ ? ": " + flip_() : "");
     cause(fault.mode);

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/base/clock.h"
+
 namespace tessera::resilience {
 
 /// Where in a training step a fault can be injected.
@@ -38,6 +40,7 @@ enum class FaultMode {
   hang,      ///< sleeps for ever
   stop,      ///< SIGSTOP
   mpiabort,  ///< MPI_Abort
+  slow,      ///< from this step on sleeps in phase reduce, three times as long as since phase forward; continues
   flip,      ///< changes one bit of weights or optimizer state, and continues
   nan,       ///< makes a loss and a gradient NaN; this and the following modes continue
   inf,       ///< makes a gradient infinite
@@ -55,7 +58,7 @@ struct Fault {
   Phase phase = Phase::forward;
   FaultMode mode = FaultMode::kill;
   bool repeats = false;  ///< "!": the numbers are changed every time that the step is computed
-  bool done = false;     ///< only modes nan to spike, and flip: it has occurred and does not repeat
+  bool done = false;     ///< only modes nan to spike, flip and slow: it has occurred and does not repeat, or is told
 };
 
 /// The numbers that a fault can change: a sum of losses and an element of the gradients. Null: the rank has none.
@@ -87,8 +90,8 @@ class Faults {
 
   /// Whether a fault is planned in this phase of the step.
   bool expects(std::int64_t step, Phase phase) const;
-  /// Causes the fault that is planned in this phase of the step, if any. Returns only if there is none, and for mode
-  /// flip. Throws Error for mode error.
+  /// Causes the fault that is planned in this phase of the step, if any. Returns only if there is none, and for modes
+  /// flip and slow. Throws Error for mode error.
   void reach(std::int64_t step, Phase phase);
   /// Sets the function for mode flip: it changes one bit of weights or optimizer state and returns a description.
   void flip_by(std::function<std::string()> flip) { flip_ = std::move(flip); }
@@ -102,6 +105,7 @@ class Faults {
   std::vector<Fault> own_;
   DrawnFaults drawn_;
   std::int64_t last_drawn_ = -1;  ///< the last step with a drawn fault
+  Stopwatch passes_;              ///< since phase forward
   std::function<std::string()> flip_;
 };
 

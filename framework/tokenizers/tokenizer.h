@@ -56,6 +56,8 @@ class Tokenizer {
     (void)token;
     return std::nullopt;
   }
+  /// Whether encoding reads special tokens in a text as ordinary text: token_id() alone gives their ids then.
+  virtual bool splits_special_tokens() const { return false; }
   /// The chat template in the tokenizer's files (tokenizer_config.json, chat_template.jinja); nothing if there is none.
   /// Throws ConfigError, naming the file, if it is damaged, or if there are several and none is named default.
   virtual std::optional<std::string> chat_template() const { return std::nullopt; }

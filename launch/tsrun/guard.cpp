@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 namespace tessera::tsrun {
 namespace {
 
-constexpr double last_hosts_seconds = 30;  // seconds: workers of other hosts may take longer than those of this host
-constexpr std::size_t own_words = 9;       // number of words before those of mpirun
+constexpr std::size_t own_words = 9;  // number of words before those of mpirun
 
 /// The words of guard_words(), parsed.
 struct Guarded {
@@ -67,8 +67,9 @@ int end_alone(const Guarded& job, pid_t mpirun, worker::SharedFolder& files, wor
     reporter.note("the leading tsrun was killed: the workers end after the iterations of its lease, with a checkpoint");
     int status = 0;
     bool gone = false;
-    outlive_leader(job.longest, job.stop_time_out, [&] { gone = gone || has_ended(mpirun, status); });
-    for (const double until = now() + last_hosts_seconds; !gone && now() < until; wait_for({}, .05))
+    outlive_leader(job.ranks, job.longest, job.stop_time_out, [&] { gone = gone || has_ended(mpirun, status); });
+    // Workers of other hosts may take longer than those of this host.
+    for (const double until = now() + job.stop_time_out; !gone && now() < until; wait_for({}, .05))
       gone = has_ended(mpirun, status);
     saved = all_saved(job.memory, job.first, job.ranks);
     reporter.note(saved ? "all workers have saved their state; the same command resumes from the newest checkpoint"
@@ -124,13 +125,17 @@ int run_guard(const std::vector<std::string>& words) {
   }
 }
 
-void outlive_leader(double longest, double stop_time_out, const std::function<void()>& poll_once) {
-  const auto begun = workers_below().size();
+void outlive_leader(int ranks, double longest, double stop_time_out, const std::function<void()>& poll_once) {
   double until = now() + longest;
   bool any_ended = false;
-  for (auto left = begun; left > 0 && now() < until; left = workers_below().size()) {
-    if (left < begun && !any_ended) until = std::min(until, now() + stop_time_out);
-    any_ended = left < begun;
+  for (auto left = workers_below(); !left.empty() && now() < until; left = workers_below()) {
+    std::set<std::string> running;
+    for (const auto pid : left) running.insert(variable_of(pid, "OMPI_COMM_WORLD_RANK"));
+    running.erase("");  // of a process that has just ended
+    if (!any_ended && running.size() < static_cast<std::size_t>(ranks)) {
+      any_ended = true;
+      until = std::min(until, now() + stop_time_out);
+    }
     poll_once();
     wait_for({}, .1);
   }

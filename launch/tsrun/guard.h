@@ -25,9 +25,10 @@ inline constexpr const char* guard_preload = "TSRUN_PRELOAD";
 /// after "--as-guard". Throws Error if there are too few.
 int run_guard(const std::vector<std::string>& words);
 
-/// Waits until no worker runs on this host: for at most `longest` seconds, and at most `stop_time_out` seconds after
-/// the first worker has ended. Kills the workers that are left. Calls `poll_once` about every 0.1 s while it waits.
-void outlive_leader(double longest, double stop_time_out, const std::function<void()>& poll_once);
+/// Waits until no worker of the `ranks` on this host runs: for at most `longest` seconds, and at most `stop_time_out`
+/// seconds after the first worker has ended, or from now on if one had ended before. Kills the workers that are left.
+/// Calls `poll_once` about every 0.1 s while it waits.
+void outlive_leader(int ranks, double longest, double stop_time_out, const std::function<void()>& poll_once);
 /// Whether all workers of the ranks [first, first + ranks), and of all ranks with state in the folder, have saved their
 /// state after the leader was gone (worker::saved_file). `memory`: the job's folder in memory.
 bool all_saved(const std::string& memory, int first, int ranks);

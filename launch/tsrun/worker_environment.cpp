@@ -62,8 +62,10 @@ Environment without_other_jobs(const Environment& from) {
     kept.emplace(name, value);
   }
   // hwloc, which MPI uses to examine the machine, looks for X displays, the first at port 6000. If another program
-  // listens there (a --master_port 6000), every MPI program of the machine would wait for ever.
-  kept.emplace("HWLOC_COMPONENTS", "-gl");
+  // listens there (a --master_port 6000), every MPI program of the machine would wait for ever. It also reads the
+  // registers of all PCI devices, in each process; in a virtual machine each read is a call of the hypervisor, and all
+  // of them took a third of the system time of a start. tsrun's MPI chooses its networks by address, not by device.
+  kept.emplace("HWLOC_COMPONENTS", "-gl,-pci,-linux:pci");
   return kept;
 }
 

@@ -27,7 +27,8 @@ struct WorkerPlace {
 Environment dialect_variables(const WorkerPlace& place);
 
 /// Returns `from` without the variables that make a process part of another job of MPI or tsrun. Sets HWLOC_COMPONENTS
-/// to -gl unless it is given, so that hwloc does not look for X displays, whose ports a run may use itself.
+/// unless it is given, so that hwloc looks neither for X displays, whose ports a run may use itself, nor at PCI
+/// devices.
 Environment without_other_jobs(const Environment& from);
 
 /// Returns without_other_jobs(from) without Slurm's variables. For MPI's launcher and daemons, which must use only the

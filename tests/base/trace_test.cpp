@@ -18,13 +18,15 @@ struct Outer {
   }
 };
 
-const char* lambda_in_a_function(const std::string&) {
+[[maybe_unused]] const char* lambda_in_a_function(const std::string&) {
   const auto body = [](std::size_t, std::size_t) {};
   return typeid(body).name();
 }
 
 TEST(Trace, NamesOfLambdasAreThoseOfTheirFunctions) {
+#ifndef __clang__  // which numbers the lambdas of functions that are neither inline nor templates
   EXPECT_EQ(readable_trace_name(lambda_in_a_function("")), "lambda_in_a_function");
+#endif
   EXPECT_EQ(readable_trace_name(Outer::lambda_in_a_template(std::vector<int>(), 1)), "lambda_in_a_template");
   EXPECT_EQ(readable_trace_name(typeid(Outer).name()), "Outer");
   EXPECT_EQ(readable_trace_name(typeid(std::vector<Outer>).name()), "vector");

@@ -14,6 +14,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/format.h"
 #include "framework/checkpoint/writer.h"
+#include "tests/checkpoint/newest_good.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 
@@ -290,7 +291,7 @@ TEST_F(CheckpointTest, ANewerFormatIsRefusedAndNotCalledDamage) {
   write(path, manifest.dump());
   const auto story = story_of([] { Checkpoint::open("run/iter_0000001"); });
   EXPECT_NE(story.find("has format version 3; this program reads versions 1 and 2"), std::string::npos) << story;
-  EXPECT_THROW(newest_good("run", "", true), ConfigError);
+  EXPECT_THROW(newest_good("run"), ConfigError);
   EXPECT_TRUE(fs::exists(path));  // not set aside
 }
 
@@ -304,24 +305,22 @@ TEST_F(CheckpointTest, ACheckpointOfTheFirstReleaseStillLoads) {
   EXPECT_EQ(weight.elements, model.weight.elements);
 }
 
-TEST_F(CheckpointTest, TheNewestGoodIsTakenAndDamagedOnesAreSetAsideWithTheirReason) {
+TEST_F(CheckpointTest, DamagedOnesAreSetAsideWithTheirReason) {
   for (const int iteration : {10, 20, 30, 40}) model.save(iteration);
   flip_byte("run/iter_0000040/model_00000.safetensors", 5);
   fs::resize_file("run/iter_0000030/model_00000.safetensors", 10);
-  std::vector<std::int64_t> told;
-  const auto found = newest_good("run", "", true, [&](const auto& info, const auto& reason, const auto& aside) {
-    told.push_back(info.iteration);
-    EXPECT_EQ(read_file(aside / "why_damaged.txt"), reason + "\n");
-  });
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->iteration(), 20);
-  EXPECT_EQ(told, (std::vector<std::int64_t>{40, 30}));
-  EXPECT_TRUE(fs::exists("run/iter_0000040_damaged/model_00000.safetensors"));
+  EXPECT_EQ(newest_good("run")->iteration(), 20);
+  for (const std::string folder : {"run/iter_0000040", "run/iter_0000030"}) {
+    EXPECT_THROW(Checkpoint::open(folder).verify(), DamageError);
+    const auto aside = set_aside(folder, "the reason");
+    EXPECT_EQ(aside, folder + "_damaged");
+    EXPECT_EQ(read_file(aside / "why_damaged.txt"), "the reason\n");
+    EXPECT_TRUE(fs::exists(aside / "model_00000.safetensors"));
+  }
   EXPECT_EQ(iterations(), (std::vector<std::int64_t>{20, 10}));
   model.save(40);
-  flip_byte("run/iter_0000040/model_00000.safetensors", 5);
   EXPECT_EQ(set_aside("run/iter_0000040", "again"), fs::path("run/iter_0000040_damaged_2"));
-  EXPECT_FALSE(newest_good("empty", "", true));
+  EXPECT_FALSE(newest_good("empty"));
 }
 
 TEST_F(CheckpointTest, LeftOversAndTheTrackerMisleadNobody) {
@@ -332,38 +331,24 @@ TEST_F(CheckpointTest, LeftOversAndTheTrackerMisleadNobody) {
   write("run/iter_0000050", "a file");
   write("run/latest_checkpointed_iteration.txt", "999");
   EXPECT_EQ(iterations(), std::vector<std::int64_t>{10});
-  EXPECT_EQ(newest_good("run", "", true)->iteration(), 10);
+  EXPECT_EQ(newest_good("run")->iteration(), 10);
 }
 
-TEST_F(CheckpointTest, PruneKeepsTheNewestAndClearsWhatACrashLeft) {
-  for (const int iteration : {1, 2, 3, 10}) model.save(iteration);
+TEST_F(CheckpointTest, WhatACrashLeftIsDeletedAndNothingElse) {
+  model.save(10);
   fs::create_directories("run/iter_0000004_tmp/blobs");
   fs::create_directories("run/something_tmp");
-  prune("run", "", 0);
-  EXPECT_EQ(iterations(), (std::vector<std::int64_t>{10, 3, 2, 1}));
-  prune("run", "", 2);
-  EXPECT_EQ(iterations(), (std::vector<std::int64_t>{10, 3}));
+  delete_unfinished("run", "");
+  EXPECT_EQ(iterations(), std::vector<std::int64_t>{10});
   EXPECT_FALSE(fs::exists("run/iter_0000004_tmp"));
   EXPECT_TRUE(fs::exists("run/something_tmp"));
-}
-
-TEST_F(CheckpointTest, WhatBelongsToAnotherRunIsNeitherTakenNorPruned) {
-  for (const auto iteration : {10, 20, 30, 40, 50}) model.save(iteration);
-  const BelongsToRun own = [](const fs::path& folder) {
-    return folder != "run/iter_0000030" && folder != "run/iter_0000050";
-  };
-  flip_byte("run/iter_0000050/manifest.json", 20);
-  EXPECT_EQ(newest_good("run", "", true, {}, own)->iteration(), 40);
-  EXPECT_TRUE(fs::exists("run/iter_0000050"));
-  prune("run", "", 1, own);
-  EXPECT_EQ(iterations(), (std::vector<std::int64_t>{50, 40, 30}));
 }
 
 TEST_F(CheckpointTest, ADamagedCheckpointThatIsALinkIsSetAsideAsOne) {
   fs::create_directories("system");
   fs::create_directory("run");
   fs::create_directory_symlink("../system", "run/iter_0000007");
-  EXPECT_FALSE(newest_good("run", "", true));
+  set_aside("run/iter_0000007", "empty");
   EXPECT_TRUE(fs::is_empty("system"));
   EXPECT_TRUE(fs::is_symlink("run/iter_0000007_damaged"));
 }
@@ -423,11 +408,10 @@ TEST_F(CheckpointTest, AFullDiskLeavesTheLastGoodOneAndNoHalfOne) {
   EXPECT_NE(story.find("while saving checkpoint disk/run/iter_0000002"), std::string::npos) << story;
   EXPECT_FALSE(fs::exists("disk/run/iter_0000002_tmp"));
   EXPECT_FALSE(fs::exists("disk/run/iter_0000002"));
-  EXPECT_EQ(newest_good("disk/run", "", true)->iteration(), 1);
+  EXPECT_EQ(newest_good("disk/run")->iteration(), 1);
   EXPECT_EQ(read_file("disk/run/latest_checkpointed_iteration.txt"), "1");
-  prune("disk/run", "", 1);
   save_checkpoint("disk/run", "", 3, ranges, {});  // the next one that fits is saved again
-  EXPECT_EQ(newest_good("disk/run", "", true)->iteration(), 3);
+  EXPECT_EQ(newest_good("disk/run")->iteration(), 3);
 }
 
 TEST_F(CheckpointTest, ARootThatIsNoFolderIsAnErrorOfTheSystem) {

@@ -6,6 +6,7 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/reshard.h"
 #include "framework/checkpoint/writer.h"
+#include "tests/checkpoint/newest_good.h"
 #include "tests/file_calls.h"
 #include "tests/names_given.h"
 #include "tests/own_folder.h"
@@ -78,7 +79,7 @@ TEST_F(CrashTest, WhateverCannotBeStoredIsNeverGivenTheNameOfACheckpoint) {
     ++refused;
   }
   EXPECT_GE(refused, 6);  // two files of tensors, two blobs, their folder, the manifest
-  EXPECT_EQ(newest_good("run/checkpoints", "network", true)->iteration(), 6);
+  EXPECT_EQ(newest_good("run/checkpoints", "network")->iteration(), 6);
 }
 
 TEST_F(CrashTest, AReshardedCheckpointIsStoredBeforeItHasItsName) {

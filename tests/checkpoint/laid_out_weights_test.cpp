@@ -104,6 +104,25 @@ TEST_F(LaidOut, MatricesAreMappedAsTheyLie) {
   EXPECT_FALSE(made->map(asked(DType::float32, {2, 2}, {1, 0}))) << "columns do not lie one after the other";
 }
 
+TEST_F(LaidOut, WhatWasWrittenIsFoundWhileTheSourceIsTheSame) {
+  const Weights source;
+  const auto all = [](const auto&) { return true; };
+  EXPECT_FALSE(find_laid_out(source, all, "cache"));
+  EXPECT_FALSE(fs::exists("cache")) << "nothing is written";
+  const auto made = lay_out(source, all, "cache", notes_);
+  const auto found = find_laid_out(source, all, "cache");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->folder(), made->folder());
+  EXPECT_EQ(values(*found, "turned.weight", {{0, 0}, {4, 3}}), source.all_.at("turned.weight"));
+  EXPECT_FALSE(find_laid_out(
+      source, [](const auto& name) { return name == "other.weight"; }, "cache"))
+      << "other matrices";
+  EXPECT_FALSE(find_laid_out(
+      source, [](const auto&) { return false; }, "cache"));
+  write_file_atomic("source/weights", "others");
+  EXPECT_FALSE(find_laid_out(source, all, "cache")) << "other files";
+}
+
 TEST_F(LaidOut, OtherFilesOfTheSourceOrOtherMatricesAreLaidOutAnew) {
   const Weights source;
   const auto all = [](const auto&) { return true; };

@@ -7,6 +7,7 @@
 #include "framework/checkpoint/coverage_sum.h"
 #include "framework/checkpoint/writer.h"
 #include "framework/tensor/box.h"
+#include "tests/checkpoint/newest_good.h"
 #include "tests/own_folder.h"
 #include "tests/random_boxes.h"
 #include "tests/story.h"
@@ -109,7 +110,7 @@ TEST_F(PartedTest, AMissingPartAndThatOfAnotherSaveAreNamed) {
   fs::copy_file("run/iter_0000004/manifest_00001.json", folder / "manifest_00001.json",
                 fs::copy_options::overwrite_existing);
   EXPECT_TRUE(says(trouble(), "manifest_00001.json: its CRC is not the one it was saved with")) << trouble();
-  EXPECT_EQ(newest_good("run", "", true)->iteration(), 4);
+  EXPECT_EQ(newest_good("run")->iteration(), 4);
 }
 
 TEST_F(PartedTest, WritersWithoutACommonFolderAreToldSo) {

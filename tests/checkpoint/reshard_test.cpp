@@ -4,6 +4,7 @@
 #include <deque>
 #include <random>
 
+#include "framework/checkpoint/room.h"
 #include "framework/checkpoint/weight_source.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -168,6 +169,44 @@ TEST_F(Reshard, ARangeOfAnotherPaddingIsFilledFromTheRowsThereAre) {
   EXPECT_EQ(std::vector<float>(box.begin(), box.begin() + 8),
             std::vector<float>(whole_table.begin() + 32, whole_table.end()));
   EXPECT_EQ(box[8], box[12]);  // the mean
+}
+
+TEST_F(Reshard, AllWeightsAreReadWithAnotherPaddingIfTheTokensAreKnown) {
+  const auto before = saved();
+  const CheckpointWeights source(before);
+  const auto load = [&](std::int64_t rows, std::int64_t tokens) {
+    std::deque<std::vector<float>> memory;
+    std::vector<TensorRange> wanted;
+    for (const auto& name : source.names()) {
+      const auto shape = name == table ? Shape{rows, 4} : source.shape(name);
+      auto& elements = memory.emplace_back(static_cast<std::size_t>(shape.elements()));
+      wanted.push_back(whole(name, Tensor(std::span(elements), shape),
+                             name == table ? ParameterRole::word_embedding : ParameterRole::matrix));
+    }
+    const auto notes = load_all(source, wanted, with_paddings_of(source, wanted, tokens));
+    EXPECT_EQ(notes.size(), rows == 10 ? 0U : 1U);
+    for (const auto& range : wanted) {
+      auto expected = values(before, range.name);
+      const auto count = std::min<std::size_t>(expected.size(), range.tensor.floats().size());
+      EXPECT_TRUE(std::equal(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(count),
+                             range.tensor.floats().begin()))
+          << range.name;
+    }
+    return notes.empty() ? "" : notes[0];
+  };
+  EXPECT_EQ(load(10, 0), "");
+  EXPECT_EQ(load(12, 0), table + ": 10 rows kept, 2 rows of padding filled with their mean");
+  EXPECT_EQ(load(8, 7), table + ": 8 rows kept, 2 rows of padding left out");
+  for (const std::int64_t tokens : {0, 9})
+    EXPECT_TRUE(says(story_of([&] { load(8, tokens); }), "refused, for tokens may be among the 2 rows")) << tokens;
+}
+
+TEST(Room, ADiskWithoutRoomIsNamedBeforeAnythingIsWritten) {
+  EXPECT_NO_THROW(must_have_room("new/folder", 1));
+  EXPECT_THROW(must_have_room("new/folder", std::uint64_t{1} << 62), IoError);
+  EXPECT_TRUE(says(story_of([] { must_have_room("new/folder", std::uint64_t{1} << 62); }),
+                   "new/folder: the checkpoint needs 4611686018427387904 bytes, and its disk has "));
+  EXPECT_FALSE(fs::exists("new"));
 }
 
 TEST_F(Reshard, AnotherModelIsRefusedAndNothingIsLeft) {

@@ -117,11 +117,63 @@ TEST_F(SafetensorsTest, AnIndexJoinsSeveralFiles) {
 
   write("hf/model.safetensors.index.json", R"({"weight_map": {"c": "model-00001-of-00002.safetensors"}})");
   EXPECT_NE(story_of([] { SafetensorsReader("hf"); }).find("tensor 'c' is not in model-00001"), std::string::npos);
-  write("hf/model.safetensors.index.json", R"({"weight_map": {"c": "../x.safetensors"}})");
-  EXPECT_NE(story_of([] { SafetensorsReader("hf"); }).find("a file beside the index"), std::string::npos);
+  for (const char* place : {"../x.safetensors", "..", ".", ""}) {
+    write("hf/model.safetensors.index.json", text(R"({"weight_map": {"c": ")", place, R"("}})"));
+    EXPECT_NE(story_of([] { SafetensorsReader("hf"); }).find("a file beside the index"), std::string::npos) << place;
+  }
   write("hf/model.safetensors.index.json", "{}");
   EXPECT_NE(story_of([] { SafetensorsReader("hf"); }).find("no 'weight_map'"), std::string::npos);
   EXPECT_NE(story_of([] { SafetensorsReader("."); }).find("holds neither"), std::string::npos);
+}
+
+TEST_F(SafetensorsTest, ATensorOfTwoFilesIsThatOfTheFileThatTheIndexNames) {
+  std::vector<float> first = {1}, second = {2};
+  std::filesystem::create_directory("hf");
+  for (auto* values : {&first, &second}) {
+    const Tensor one{std::span(*values), Shape{1}};
+    write_safetensors(values == &first ? "hf/a.safetensors" : "hf/b.safetensors",
+                      {{"x", one}, {values == &first ? "a" : "b", one}});
+  }
+  for (const std::string file : {"a", "b"}) {
+    write("hf/model.safetensors.index.json",
+          R"({"weight_map": {"a": "a.safetensors", "b": "b.safetensors", "x": ")" + file + R"(.safetensors"}})");
+    EXPECT_EQ(SafetensorsReader("hf").tensor("x").floats()[0], file == "a" ? 1.F : 2.F);
+  }
+}
+
+TEST_F(SafetensorsTest, WhatAnIndexSaysWronglyAndWhatIsNotReadIsNoted) {
+  std::vector<float> values = {1, 2, 3};
+  std::filesystem::create_directory("hf");
+  write_safetensors("hf/a.safetensors", {{"a", Tensor(std::span(values), Shape{3})}});
+  write_safetensors("hf/b.safetensors", {{"b", Tensor(std::span(values).first(1), Shape{1})}});
+  const auto notes = [](const std::string& total) {
+    write("hf/model.safetensors.index.json",
+          R"({"metadata": {)" + total + R"(}, "weight_map": {"a": "a.safetensors", "b": "b.safetensors"}})");
+    return SafetensorsReader("hf").notes();
+  };
+  for (const char* right : {"", R"("total_size": 16)", R"("total_size": 16.0)", R"("total_size": null)"})
+    EXPECT_TRUE(notes(right).empty()) << right;
+  for (const auto& [given, told] : {std::pair(R"("total_size": 17)", "17"),
+                                    {R"("total_size": 1e300)", "1e+300"},
+                                    {R"("total_size": "16")", "no number"}}) {
+    const auto all = notes(given);
+    ASSERT_EQ(all.size(), 1U) << given;
+    EXPECT_TRUE(says(all[0], text("hf/model.safetensors.index.json: metadata.total_size is ", told,
+                                  ", but the tensors that it names have 16 bytes")))
+        << all[0];
+  }
+  write_safetensors("hf/c.safetensors", {{"a", Tensor(std::span(values), Shape{3})}});
+  ASSERT_EQ(notes("").size(), 1U);
+  EXPECT_EQ(
+      notes("")[0],
+      "hf/model.safetensors.index.json: names no tensor of c.safetensors beside it; what it does not name is not read");
+  EXPECT_EQ(SafetensorsReader("hf").tensor("a").floats()[1], 2.F);
+  write_safetensors("hf/model.safetensors", {{"a", Tensor(std::span(values), Shape{3})}});
+  const SafetensorsReader one("hf");
+  EXPECT_TRUE(one.unnamed().empty());
+  EXPECT_EQ(one.names(), std::vector<std::string>{"a"});
+  ASSERT_EQ(one.notes().size(), 1U);
+  EXPECT_EQ(one.notes()[0], "hf/model.safetensors: is read, and not a.safetensors and 2 more beside it");
 }
 
 TEST_F(SafetensorsTest, ConversionRoundsFloatsAndRefusesWhatLosesMeaning) {

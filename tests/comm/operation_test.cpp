@@ -2,6 +2,7 @@
 #include "framework/comm/operation.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <chrono>
 
@@ -77,6 +78,25 @@ TEST(Patience, ATimeInWhichThisProcessWasStoppedIsNoTimeThatOthersTook) {
   EXPECT_TRUE(next_look(patience, 3600));
   for (int look = 0; look < 17; ++look) ASSERT_TRUE(next_look(patience, .1)) << look;
   EXPECT_FALSE(next_look(patience, .15)) << "0.2 + 1.7 + 0.15 s";
+}
+
+TEST(Patience, AWaitThatLastsSleepsAfterItsYields) {
+  const auto sleeps = [](int yields) {
+    WorldState world;
+    world.spins = 0;
+    world.yields = yields;
+    Patience patience(world);
+    const auto so_far = [] {
+      rusage used{};
+      getrusage(RUSAGE_THREAD, &used);
+      return used.ru_nvcsw;  // a yield is no voluntary switch
+    };
+    const auto before = so_far();
+    for (int i = 0; i < 100; ++i) patience.pause();
+    return so_far() - before;
+  };
+  EXPECT_GE(sleeps(20), 80);
+  EXPECT_LT(sleeps(1000), 80);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 
 import harness
-from layouts_test import MPIRUN
+from in_turn import MPIRUN
 
 SOURCE = pathlib.Path(os.environ.get("TESSERA_SOURCE", pathlib.Path(__file__).parents[2]))
 CHAT = SOURCE / "tests/data/models/qwen2_vl_chat"

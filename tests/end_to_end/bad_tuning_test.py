@@ -20,7 +20,7 @@ class BadTuning(harness.InOwnFolder):
         rank = json.loads((ADAPTER / "adapter_config.json").read_text())
         self.write("tuning.yaml", harness.to_yaml({
             "training_config": {"training_iters": 2, "tensorboard": "false", "eval_iters": 0, "num_threads": 1, "load_checkpoint": BASE},
-            "model_config": {"seq_length": 16}, "dataset_config": {"dataset_type": "mock", "batch_size": 2, "data_cache_path": "cache"},
+            "model_config": {"seq_length": 16}, "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 2, "data_cache_path": "cache"},
             "lora_config": {"use_lora": "true", "lora_rank": rank["r"], "lora_alpha": rank["lora_alpha"], "target_modules": "[q_proj, v_proj]"}}))
 
     def words(self, settings):

@@ -128,6 +128,13 @@ class CommandLine(harness.InOwnFolder):
                 self.assertIn("128", self.tessera("checkpoint", *command, "run", "out", *settings, code=2))
         self.assertFalse((self.folder / "out").exists())
 
+    def test_no_library_of_the_current_folder_is_loaded(self):
+        for name in ("libz.so.1", "libstdc++.so.6", "libyaml-cpp.so.0.7", "libmpi.so.40"):
+            self.write(name, "not a library")
+            self.write(f"glibc-hwcaps/x86-64-v2/{name}", "not a library")
+        self.assertRegex(self.tessera("--version"), "^tessera ")
+        self.assertRegex(self.command(TSRUN, "--version"), "^tsrun ")
+
     def test_help_fits_into_80_columns(self):
         script = self.tessera("completion", "bash")
         commands = re.findall(r'^ +"tessera(.*)"\) echo', script, re.MULTILINE)

@@ -199,10 +199,14 @@ class NothingIsLostSilently(InOwnFolder):
 
     def test_configurations_of_other_programs_are_refused_by_name(self):
         for name, words in (("axolotl", "base_model: m\nsequence_len: 8\n"), ("GPT-NeoX", '{"pipe-parallel-size": 1}\n'),
+                            ("torchtune for reinforcement learning (PPO)", "output_dir: /o\ntokenizer: {_component_: t}\n"
+                             "policy_model: {_component_: m}\ncheckpointer: {output_dir: '${output_dir}/policy'}\n"),
                             ("FlagScale", "system: {a: 1}\nmodel: {b: 1}\ndata: {c: 1}\n"), ("no group", "a: 1\n"),
                             ("has no options", "{}\n")):
             self.write("other.yaml", words)
-            self.assertIn(name, self.tessera("convert", "other.yaml", "-o", "out.yaml", code=2))
+            told = self.tessera("convert", "other.yaml", "-o", "out.yaml", code=2)
+            self.assertIn(name, told)
+            self.assertNotIn("the environment has no", told, "its values are not read")
 
     def test_a_configuration_of_llama_factory_takes_the_model_of_its_folder(self):
         self.write("sft.yaml", "model_name_or_path: base\nstage: sft\nfinetuning_type: full\ndataset: talks\n"

@@ -18,7 +18,8 @@ import unittest
 
 import harness
 from harness import sets
-from layouts_test import MPIRUN, cut
+from in_turn import MPIRUN
+from layouts_test import cut
 
 SOURCE = pathlib.Path(os.environ.get("TESSERA_SOURCE", pathlib.Path(__file__).parents[2]))
 PEER = os.environ.get("TESSERA_PEER_PYTHON")

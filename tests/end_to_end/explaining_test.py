@@ -65,7 +65,7 @@ class Differences(InOwnFolder):
 
     def test_options_that_nobody_gave_and_that_have_no_effect_are_left_out(self):
         self.write("a.yaml", "base: tiny.yaml\n")
-        self.write("b.yaml", "base: tiny.yaml\ndataset_config: {dataset_type: instruction, data_path: x, cut_max_seqlen: true}\nmodel_config: {hidden_size: 64}\n")
+        self.write("b.yaml", "base: tiny.yaml\ndataset_config: {dataset_type: instruction, mock_documents: null, data_path: x, cut_max_seqlen: true}\nmodel_config: {hidden_size: 64}\n")
         told = self.tessera("diff", "a.yaml", "b.yaml", code=1)
         self.assertRegex(told, r"dataset_type\n    - mock .*\n    \+ instruction ")
         self.assertRegex(told, r"cut_max_seqlen\n    - not an option here\n    \+ true ")

@@ -159,7 +159,8 @@ class Faults(Launching):
         self.assert_nothing_left()
 
     def test_mpirun_may_be_killed(self):
-        length = sets(training_iters=40)
+        # The run does not end before mpirun is killed; a mpirun that survives does not wait for the stopped rank.
+        length = [*sets(training_iters=40), "--set", "resilience_config.step_time_out=3"]
         self.tsrun(*line_of("DP 3", "undisturbed", *length))
         for number in (signal.SIGKILL, signal.SIGTERM):
             with self.subTest(number):
@@ -232,17 +233,11 @@ class Faults(Launching):
         self.assert_nothing_lost("disturbed", about=told)
 
     def test_a_rank_that_computes_slowly_is_named(self):
-        larger = ["--set", "model_config.hidden_size=128", "--set", "model_config.seq_length=128", "--set", "model_config.max_position_embeddings=128", *sets(save_interval=0, training_iters=1000000, eval_interval=1000000)]
-        job = self.start_tsrun(*line_of("DP 3", "run", *larger, *FROM_CHECKPOINTS))
+        """Its delay is a multiple of what it computes, so the ratio does not depend on what else the machine does."""
+        endless = sets(save_interval=0, training_iters=1000000, eval_interval=1000000, log_interval=100)
+        job = self.start_tsrun(*line_of("DP 3", "run", *endless, *FROM_CHECKPOINTS, *inject(["1:1:reduce:slow"])))
         log = self.folder / "run/tessera.log"
-        self.wait_until(lambda: self.steps_logged() >= 5, "5 steps")
-        slow = self.process_of(1, "tessera")
-        until = time.monotonic() + 90
-        while "straggler: " not in log.read_text():
-            self.assertLess(time.monotonic(), until, log.read_text()[-2000:])
-            for number, seconds in ((signal.SIGSTOP, .02), (signal.SIGCONT, .005)):
-                os.kill(slow, number)
-                time.sleep(seconds)
+        self.wait_until(lambda: log.exists() and "straggler: " in log.read_text(), "the line of a straggler", job=job)
         self.assertRegex(log.read_text(), r"straggler: rank 1 on \S+ computes \d+\.\d\d times as long as the median rank of its pipeline stage")
         job.send_signal(signal.SIGTERM)
         self.end_of(job)

@@ -70,7 +70,7 @@ class Peft(harness.InOwnFolder):
             "lora_config": {"use_lora": "true", "lora_rank": 4, "target_modules": "[linear_qkv, gate_proj, down_proj]", "use_rslora": "true",
                             "rank_pattern": "{down_proj: 2}", "modules_to_save": "[final_layernorm]"},
             "optimizer_config": {"learning_rate": 1e-2, "lr_decay_style": "constant"},
-            "dataset_config": {"dataset_type": "mock", "batch_size": 2}}))
+            "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 2}}))
         self.tessera("train", recipe)
         self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "peft", "run", "ours")
         self.tessera("merge", "run", "merged")
@@ -97,7 +97,7 @@ class Peft(harness.InOwnFolder):
             self.command(PEER, script, "compare", f"our_{name}", f"{name}_merged")
             self.write("train.yaml", harness.to_yaml({
                 "training_config": {"training_iters": 1, "output_dir": f"run_{name}", "load_checkpoint": "wide", "tensorboard": "false", "eval_iters": 0},
-                "model_config": {"seq_length": 16}, "dataset_config": {"dataset_type": "mock", "batch_size": 2},
+                "model_config": {"seq_length": 16}, "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 2},
                 "lora_config": {"use_lora": "true", "lora_rank": 4, "target_modules": "all-linear", "qlora": "true", "qlora_double_quant": double}}))
             self.tessera("train", "train.yaml")
             self.command(PEER, script, "compare", "--bits", f"run_{name}/quantised/wide-nf4", name)

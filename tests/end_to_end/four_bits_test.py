@@ -7,7 +7,8 @@ import subprocess
 
 import harness
 from harness import sets
-from layouts_test import MPIRUN, cut
+from in_turn import MPIRUN
+from layouts_test import cut
 
 SOURCE = pathlib.Path(os.environ.get("TESSERA_SOURCE", pathlib.Path(__file__).parents[2]))
 FOUR_BITS, BASE = SOURCE / "tests/data/nf4/hf_nf4", SOURCE / "tests/data/nf4/hf_bf16"
@@ -20,7 +21,7 @@ class FourBits(harness.InOwnFolder):
         self.write("tuning.yaml", harness.to_yaml({
             "training_config": {"training_iters": 3, "tensorboard": "false", "save_interval": 1, "log_interval": 1},
             "model_config": {"seq_length": 16, "vocab_size": 112}, "optimizer_config": {"learning_rate": 0.01},
-            "dataset_config": {"dataset_type": "mock", "batch_size": 2},
+            "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 2},
             "lora_config": {"use_lora": "true", "target_modules": "all-linear", "lora_rank": 4}}))
 
     def train(self, run, base, *more, code=0):

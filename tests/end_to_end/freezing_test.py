@@ -99,6 +99,16 @@ class Freezing(DeepRuns):
         self.assertEqual(log.count("32 frozen matrices, which hf has in another layout, were written to theirs/laid_out/"), 1)
         self.assertEqual(log.count("32 more are mapped from theirs/laid_out/"), 2)
         self.assert_alike(starts(2, "cut", "hf", *cut(tensor_model_parallel_size=2)), native, "tensor parallel", 2e-5)
+        # `generate` maps what the run has written, with the tokens of matrices that are read.
+        answer = lambda run: self.tessera("generate", run, "--prompt-tokens", "1", "2", "--temperature", "0")
+        tokens = lambda told: [line for line in told.splitlines() if line.split() and all(word.isdigit() for word in line.split())]
+        mapped = answer("theirs")
+        self.assertIn("32 of them are mapped from theirs/laid_out/", mapped)
+        shutil.move(self.folder / "theirs/laid_out", self.folder / "elsewhere")
+        read = answer("theirs")
+        self.assertNotIn("laid_out", read)
+        self.assertEqual(tokens(mapped), tokens(read))
+        shutil.move(self.folder / "elsewhere", self.folder / "theirs/laid_out")
         # No matrix counts as memory of the process.
         weights = lambda base: re.search(r"weights +([\d.]+ \w+)", self.tessera("check", "deep.yaml", *adapters, *sets(load_checkpoint=base)))[1]
         self.assertEqual(weights("hf"), weights("base"))

@@ -30,15 +30,15 @@ def without_run_id(path):
     return json.dumps(content).encode()
 
 
-# A GPT that trains some steps in a second, with dropout, so that random numbers matter. The index of mock data has a row for each of its
-# millions of samples: to build it takes two thirds of the processor time of such a run, so all ranks and runs of a test share one.
+# A GPT that trains some steps in a second, with dropout, so that random numbers matter. Few documents, because the index of mock data has a row
+# for each sample: with Megatron-LM's 100000 documents it has 150 MB, which take two thirds of the processor time of such a run.
 TINY = {
     "training_config": {"training_iters": 20, "seed": 7, "output_dir": "run", "log_interval": 1,
                         "eval_interval": 8, "eval_iters": 1, "tensorboard": "false"},
     "model_config": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "seq_length": 16,
                      "max_position_embeddings": 16, "vocab_size": 64, "hidden_dropout_rate": 0.1, "attention_dropout_rate": 0.1},
     "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-3},
-    "dataset_config": {"dataset_type": "mock", "batch_size": 4, "data_cache_path": "cache"},
+    "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 4, "data_cache_path": "cache"},
 }
 
 
@@ -81,6 +81,8 @@ class InOwnFolder(unittest.TestCase):
     def recipe(self, name="tiny.yaml", **changes):
         """Write TINY with some options changed; None leaves one out."""
         groups = {group: dict(options) for group, options in TINY.items()}
+        if "dataset_type" in changes:
+            del groups["dataset_config"]["mock_documents"]
         for key, value in changes.items():
             group = next((g for g, options in groups.items() if key in options), None)
             if group is None:
@@ -132,6 +134,17 @@ class InOwnFolder(unittest.TestCase):
         """Folders of finished checkpoints, the newest last."""
         return sorted(path for path in (self.folder / run / "checkpoints").glob("*iter_*")
                       if re.search(r"iter_\d+$", path.name))
+
+    def tensors(self, folder, pattern):
+        """Name -> bytes of those tensors in files of safetensors whose names begin so."""
+        found = {}
+        for path in folder.glob("*.safetensors"):
+            data = path.read_bytes()
+            begin = 8 + int.from_bytes(data[:8], "little")
+            for name, facts in json.loads(data[8:begin]).items():
+                if re.match(pattern, name):
+                    found[name] = data[begin + facts["data_offsets"][0]:begin + facts["data_offsets"][1]]
+        return found
 
     def last_checkpoint(self, run="run"):
         """Relative name -> bytes of every file of the newest checkpoint but those that repeat the command."""

@@ -80,6 +80,7 @@ class RandomImages(Launching):
 
 class LayoutsOfImages(RandomImages):
     def test_a_random_layout(self):
+        """It has the losses of one rank, and resumed at a random step those of the whole run to the bit."""
         seed = random.SystemRandom().randrange(1 << 32)
         draw = random.Random(seed)
         ranks, chunks, layout = draw_layout(draw)
@@ -90,7 +91,12 @@ class LayoutsOfImages(RandomImages):
         self.write("alone.yaml", recipe("alone", **same))
         self.write("ranks.yaml", recipe("ranks", **{**layout, **{group: {**layout[group], **own} for group, own in same.items()}}))
         self.tessera("train", "alone.yaml")
-        self.tsrun("--nproc_per_node", ranks, os.environ["TESSERA_PROGRAM"], "train", "ranks.yaml")
+        line = ["--nproc_per_node", ranks, os.environ["TESSERA_PROGRAM"], "train", "ranks.yaml"]
+        self.tsrun(*line)
+        stop = draw.randrange(1, STEPS)
+        for more in ([f"training_config.exit_interval={stop}"], []):
+            self.tsrun(*line, *(word for one in ["training_config.output_dir=parts", *more] for word in ("--set", one)))
+        self.assertEqual(self.losses("parts"), self.losses("ranks"), f"seed {seed}: resumed after step {stop}")
         alone = self.losses("alone")
         away = parity_test.farthest(self.losses("ranks"), alone)
         print(f"{STEPS} steps, {away:.1e} away", flush=True)

@@ -24,7 +24,7 @@ RECIPE = {
     "model_config": {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "seq_length": 32, "max_position_embeddings": 32, "vocab_size": 512,
                      "hidden_dropout_rate": 0.1, "attention_dropout_rate": 0.1},
     "optimizer_config": {"optimizer_type": "adamw", "learning_rate": 1e-4},
-    "dataset_config": {"dataset_type": "mock", "batch_size": 4},
+    "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 4},
 }
 
 

@@ -126,15 +126,14 @@ class Launching(harness.InOwnFolder):
 
     def processes(self, name=None):
         """Process id -> its environment, of all processes of this test (those called `name`) that are alive."""
-        found = {}
-        for entry in pathlib.Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+        mark, found = f"LAUNCH_TEST={self.folder}".encode(), {}
+        for pid in os.listdir("/proc"):
+            if not pid.isdigit() or int(pid) == os.getpid():
                 continue
             try:
-                variables = dict(v.split("=", 1) for v in (entry / "environ").read_text(errors="replace").split("\0") if "=" in v)
-                called = (entry / "comm").read_text().strip()
-                if variables.get("LAUNCH_TEST") == str(self.folder) and name in (None, called):
-                    found[int(entry.name)] = variables
+                variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                if mark in variables and name in (None, pathlib.Path(f"/proc/{pid}/comm").read_text().strip()):
+                    found[int(pid)] = dict(v.decode(errors="replace").split("=", 1) for v in variables if b"=" in v)
             except OSError:
                 continue  # it has ended meanwhile
         return found

@@ -1,12 +1,8 @@
 """Cuts of layers over real processes, and Megatron-LM's checkpoints saved by them: the losses of one process."""
 
-import subprocess
-
 import harness
 from harness import sets
-
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader,tcp", "--mca", "btl_tcp_if_include", "lo",
-          "--mca", "oob_tcp_if_include", "lo"]
+from in_turn import MPIRUN, InTurn
 
 
 def cut(**options):
@@ -18,7 +14,7 @@ def in_group(group, options):
     return [word for name, value in options.items() for word in ("--set", f"{group}.{name}={value}")]
 
 
-class DeepRuns(harness.InOwnFolder):
+class DeepRuns(InTurn):
     steps = 3
 
     def setUp(self):
@@ -28,19 +24,22 @@ class DeepRuns(harness.InOwnFolder):
 
     def run_on(self, ranks, run, *more):
         """The losses of a run."""
-        words = [harness.program(), "train", "deep.yaml", *sets(output_dir=run), *more]
-        done = subprocess.run([*MPIRUN, "-np", str(ranks), *words] if ranks > 1 else words, cwd=self.folder,
-                              capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.train_in_turn(ranks, "deep.yaml", [word for word in (*sets(output_dir=run), *more) if word != "--set"])
         return self.losses(run)
 
 
 class Layouts(DeepRuns):
     steps = 4
 
-    def run_on(self, ranks, run, *more):
+    def losses(self, run="run"):
         """Rounded: sums of many ranks are made in another order."""
-        return [round(loss, 4) for loss in super().run_on(ranks, run, *more)]
+        return [round(loss, 4) for loss in super().losses(run)]
+
+    def run_alone(self, ranks, run, *more):
+        """As run_on, by a command with processes of its own."""
+        words = [harness.program(), "train", "deep.yaml", *sets(output_dir=run), *more]
+        self.command(*([*MPIRUN, "-np", str(ranks)] if ranks > 1 else []), *words)
+        return self.losses(run)
 
     def test_every_way_to_cut_layers_gives_the_losses_of_one_process(self):
         alone = self.run_on(1, "alone")
@@ -60,7 +59,7 @@ class Layouts(DeepRuns):
     def test_without_tsrun_several_ranks_say_that_the_state_is_not_kept(self):
         line = "the state is not kept for a restart (resilience_config.policy), because the run was not started by tsrun"
         for run, ranks, more, times in (("two", 2, [], 1), ("one", 1, [], 0), ("off", 2, ["--set", "resilience_config.policy=off"], 0)):
-            self.run_on(ranks, run, *more)
+            self.run_alone(ranks, run, *more)
             self.assertEqual((self.folder / run / "tessera.log").read_text().count(line), times, run)
 
     def test_layers_that_do_nothing_do_so_in_every_cut(self):
@@ -91,13 +90,13 @@ class Layouts(DeepRuns):
                 self.assert_same_run(f"plain{number}", f"less{number}")
 
     def test_a_run_in_megatrons_format_goes_on_in_any_layout(self):
-        alone = self.run_on(1, "alone")
+        alone = self.run_alone(1, "alone")
         torch = ["--set", "training_config.ckpt_format=torch"]
         until = lambda step: ["--set", f"training_config.exit_interval={step}"]
-        self.run_on(4, "moving", *torch, *until(1), *cut(tensor_model_parallel_size=2, pipeline_model_parallel_size=2))
-        self.run_on(2, "moving", *torch, *until(2), *cut(pipeline_model_parallel_size=2, virtual_pipeline_model_parallel_size=2))
-        self.run_on(4, "moving", *torch, *until(3), *cut(tensor_model_parallel_size=2, zero_level="z1"))
-        self.assertEqual(self.run_on(1, "moving", *torch), alone)
+        self.run_alone(4, "moving", *torch, *until(1), *cut(tensor_model_parallel_size=2, pipeline_model_parallel_size=2))
+        self.run_alone(2, "moving", *torch, *until(2), *cut(pipeline_model_parallel_size=2, virtual_pipeline_model_parallel_size=2))
+        self.run_alone(4, "moving", *torch, *until(3), *cut(tensor_model_parallel_size=2, zero_level="z1"))
+        self.assertEqual(self.run_alone(1, "moving", *torch), alone)
         files = sorted(str(path.relative_to(self.folder / "moving")) for path in (self.folder / "moving").rglob("*.pt"))
         self.assertEqual(files, [*(f"iter_0000001/mp_rank_0{tensor}_00{stage}/model_optim_rng.pt" for tensor in (0, 1) for stage in (0, 1)),
                                  *(f"iter_0000002/mp_rank_00_00{stage}/model_optim_rng.pt" for stage in (0, 1)),
@@ -136,6 +135,50 @@ class Layouts(DeepRuns):
         for told, rows in zip(shapes, (56, 64, 56)):
             self.assertIn(f"{table} float32 [{rows}, 32]", told)
             self.assertIn(f"{state} float32 [{rows}, 32]", told)
+
+    def test_a_checkpoint_of_megatron_goes_on_with_another_padding_of_the_vocabulary(self):
+        """51 tokens: 128 rows, 256 on two tensor parallel ranks, shrink to 56 and 64; these grow."""
+        self.recipe("deep.yaml", num_layers=2, training_iters=2, batch_size=1, dataset_config__global_batch_size=4, vocab_size=None,
+                    training_config__tensorboard="false", dataset_config__tokenizer_type="NullTokenizer", dataset_config__vocab_size=50)
+        padded = lambda rows, ranks: ["--set", f"model_config.make_vocab_size_divisible_by={rows}", *cut(tensor_model_parallel_size=ranks)]
+        tables = r"(optimizer\.exp_avg(_sq)?\.)?embedding\.word_embeddings\.weight"
+        convert = lambda *words: self.tessera("checkpoint", "convert", "--from", "megatron", "--to", *words)
+
+        def kept(folder):
+            """The rows of the tokens in the table and its moments; what is behind them is padding."""
+            convert("tessera", folder, folder + "_kept", *cut(tensor_model_parallel_size=1))
+            found = self.tensors(next(self.folder.glob(f"{folder}_kept/iter_*")), tables)
+            self.assertEqual(len(found), 3)
+            return {name: data[:51 * 32 * 4] for name, data in found.items()}
+
+        rows_of = lambda folder: [self.tessera("checkpoint", "inspect", folder, "--tensors").split(f"{name} float32 [")[1].split(",")[0]
+                                  for name in ("\nembedding.word_embeddings.weight", "exp_avg.embedding.word_embeddings.weight")]
+        for form in "torch", "torch_dist":
+            for ranks in 1, 2:
+                for rows, others in (128, 8), (8, 128):
+                    start = f"{form}{rows}_{ranks}"
+                    self.run_on(ranks, start, *sets(ckpt_format=form, exit_interval=1), *padded(rows, ranks))
+                    self.assertEqual(rows_of(start), [str(-(-51 // (rows * ranks)) * rows * ranks)] * 2)
+                    for into in {1, 3 - ranks}:
+                        expected = [str(-(-51 // (others * into)) * others * into)] * 2
+                        with self.subTest(form=form, ranks=ranks, rows=rows, into=into):
+                            run = f"{start}_into_{into}"
+                            self.run_on(into, run, *sets(load_checkpoint=start), *padded(others, into))
+                            self.assertEqual(rows_of(run), expected)
+                            self.run_on(into, "weights" + run, *sets(load_checkpoint=start, resume_training="false"), *padded(others, into))
+                    convert("tessera", start, start + "_ours", "--set", f"model_config.make_vocab_size_divisible_by={others}",
+                            *cut(tensor_model_parallel_size=1))
+                    self.assertEqual(rows_of(start + "_ours"), [str(-(-51 // others) * others)] * 2)
+                    before = kept(start)
+                    ours = self.tensors(next(self.folder.glob(f"{start}_ours/iter_*")), tables)
+                    self.assertEqual({name: data[:51 * 32 * 4] for name, data in ours.items()}, before)
+                    for other_form in "torch", "torch_dist":
+                        theirs = f"{start}_{other_form}"
+                        told = convert("megatron", "--ckpt-format", other_form, start, theirs, "--make-vocab-size-divisible-by", others,
+                                       "--target-tensor-parallel-size", 2)
+                        self.assertIn("embedding.word_embeddings.weight: ", told)
+                        self.assertEqual(rows_of(theirs), [str(-(-51 // (2 * others)) * 2 * others)] * 2)
+                        self.assertEqual(kept(theirs), before)
 
 
 if __name__ == "__main__":

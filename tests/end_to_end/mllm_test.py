@@ -8,7 +8,7 @@ import subprocess
 import zlib
 
 import harness
-from layouts_test import MPIRUN
+from in_turn import MPIRUN
 
 TOKENIZER = pathlib.Path(os.environ["TESSERA_SOURCE"]) / "tests/data/multimodal/tokenizer"
 

@@ -9,8 +9,8 @@ import re
 import struct
 import subprocess
 
-from harness import InOwnFolder, to_yaml, main
-from layouts_test import MPIRUN
+from harness import to_yaml, main
+from in_turn import InTurn
 
 TABLE = json.loads((pathlib.Path(os.environ["TESSERA_SOURCE"]) / "tests/data/parity/layouts.json").read_text())
 IN_FULL = os.environ.get("TESSERA_SLOW_TESTS") == "1"  # launch/test.sh --slow
@@ -105,55 +105,14 @@ def tensors_of(checkpoint):
     return out
 
 
-class JobInTurn:
-    """An MPI job that trains recipes in `folder` one after the other (tests/ranks/train_in_turn.cpp): a start of processes takes most of the
-    processor time of such a run."""
-
-    def __init__(self, ranks, folder):
-        self.ranks, self.folder, self.told = ranks, folder, folder / "job.log"
-        with open(self.told, "w") as told:
-            self.process = subprocess.Popen(
-                [*MPIRUN, "-n", str(ranks), str(pathlib.Path(os.environ["TESSERA_BUILD"]) / "tests/train_in_turn")],
-                cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told, text=True)
-
-    def train(self, ranks, name):
-        """Returns nothing, or what the job told when it failed."""
-        try:
-            self.process.stdin.write(f"{ranks} {name}.yaml\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the job has ended, and its output ends, too
-        told = []
-        for line in self.process.stdout:
-            if line == f"done {name}.yaml\n":
-                return ""
-            told.append(line)
-        return f"{name}:\n{''.join(told)[-6000:]}{self.told.read_text()[-6000:]}"
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.stdout.close()
-        return self.process.wait(timeout=60)
-
-
-class OnLayouts(InOwnFolder):
+class OnLayouts(InTurn):
     """Runs of the table's models on its layouts, and on random ones."""
 
-    job = None
+    most_ranks = MOST_RANKS
 
     def in_turn(self, name, layout, model, **training):
-        """Train in the job of this test, which is started by the first run."""
-        if self.job is None:
-            self.job = JobInTurn(MOST_RANKS, self.folder)
-            self.addCleanup(self.end_of_job)
         self.write(f"{name}.yaml", recipe(model, layout, name, **training))
-        failure = self.job.train(layout.get("ranks", 1), name)
-        self.assertEqual(failure, "")
-
-    def end_of_job(self):
-        job, self.job = self.job, None
-        code = job.end()
-        self.assertEqual(code, 0, job.told.read_text()[-6000:])
+        self.train_in_turn(layout.get("ranks", 1), f"{name}.yaml")
 
     def run_layout(self, name, layout, model, code=0, **training):
         ranks = layout.get("ranks", 1)

@@ -201,6 +201,32 @@ class SavedParts(harness.InOwnFolder):
         told = self.train(run="nothing", load_checkpoint="torch", resume_training="false", num_layers=3, code=2)
         self.assertIn("decoder.layers.2", told)
 
+    def test_frozen_tensors_that_a_checkpoint_lacks_keep_their_initial_values(self):
+        top = "decoder.layers.2.*"
+        freezes = ["--set", f"training_config.frozen_parameters=[{top}]", "--set", "training_config.allow_changes=[training_config.frozen_parameters]"]
+        self.train(*freezes, run="fresh", num_layers=3, exit_interval=1)
+        initial = self.tensors(self.checkpoint(1, "safetensors", "fresh"), top)
+        self.assertEqual(len(initial), 12)
+        for form in FORMATS:
+            self.train(run=form, ckpt_format=form, exit_interval=2)  # two layers
+            for resumes in "auto", "false":
+                with self.subTest(form=form, resumes=resumes):
+                    options = dict(load_checkpoint=form, num_layers=3, resume_training=resumes, exit_interval=3)
+                    told = self.train(*freezes, run="strict", code=2, **options)
+                    self.assertIn("decoder.layers.2.input_layernorm.weight", told)
+                    run = f"lacks_{form}_{resumes}"
+                    told = self.train(*freezes, run=run, dist_ckpt_strictness="log_all", **options)
+                    self.assertEqual(told.count("12 tensors keep their initial values, which are not in"), 1, told)
+                    saved = self.checkpoint(3, "safetensors", run)
+                    self.assertEqual(self.tensors(saved, top), initial)
+                    self.assertNotEqual(self.tensors(saved, "decoder.layers.0"), self.tensors(self.checkpoint(1, "safetensors", "fresh"), "decoder.layers.0"))
+                    # A frozen layer that only the checkpoint has.
+                    options["num_layers"] = 1
+                    told = self.train("--set", "training_config.frozen_parameters=[embedding.*]", *freezes[2:], run="less" + run,
+                                      dist_ckpt_strictness="raise_unexpected", **options)
+                    self.assertEqual(self.tensors(self.checkpoint(3, "safetensors", "less" + run), "embedding"),
+                                     self.tensors(self.folder / "safetensors/checkpoints/network_iter_0000002", "embedding"))
+
     def test_progress_is_written_as_megatron_writes_it(self):
         self.train(log_progress="true", save_interval=2, exit_interval=5)
         self.train(log_progress="true", save_interval=4)

@@ -148,6 +148,24 @@ class ChosenTests(harness.InOwnFolder):
                 break
         self.assertEqual(len(seen), 9, seen)
 
+    def test_sources_that_changed_and_an_eighth_of_the_rest_are_compiled_by_themselves(self):
+        alone = self.folder / "build/alone.txt"
+        self.write("framework/tensor/l.cpp", "int changed();\n")
+        seen = set()
+        for commit in range(60):
+            self.chosen("--since", "HEAD", "--alone", alone)
+            names = set(alone.read_text().split())
+            self.assertIn("framework/tensor/l.cpp", names)
+            self.assertEqual(len(names), 2, names)  # one of eight others
+            seen |= names
+            if len(seen) == 9:
+                break
+            self.git("commit", "-q", "--allow-empty", "-m", f"commit {commit}")
+        self.assertEqual(len(seen), 9, seen)
+        written = alone.stat().st_mtime_ns
+        self.chosen("--since", "HEAD", "--alone", alone)
+        self.assertEqual(alone.stat().st_mtime_ns, written, "CMake would configure again")
+
     def test_the_last_merge_is_compared_with_and_without_history_everything_is_tested(self):
         self.assertIn("everything is tested", self.chosen())  # no merge yet
         self.assertEqual(len(self.programs()), 11)

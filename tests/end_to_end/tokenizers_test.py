@@ -33,16 +33,29 @@ class Tokenizers(InOwnFolder):
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         shapes = sorted((self.folder / "recorded").glob("*.json"))
         self.assertGreater(len(shapes), 15, done.stderr)
+        differing = 0
         for shape in shapes:
             content = json.loads(shape.read_text(encoding="utf-8"))
             folder = self.folder / shape.stem
             folder.mkdir()
             (folder / "tokenizer.json").write_text(json.dumps(content["tokenizer"]), encoding="utf-8")
-            cases = [case for case in content["cases"] if case.get("text") and case["ids"]]
-            self.write(f"{shape.stem}.jsonl", "".join(json.dumps({"text": case["text"]}) + "\n" for case in cases))
-            self.tessera("data", "preprocess", "--input", f"{shape.stem}.jsonl", "--output-prefix", shape.stem, "--workers", "1",
-                         "--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", folder)
-            ours = documents(self.folder / f"{shape.stem}_text_document")
-            self.assertEqual(len(ours), len(cases), f"{shape.stem}, seed {seed}")
-            for case, ids in zip(cases, ours):
-                self.assertEqual(ids, case["ids"], f"{shape.stem}, seed {seed}: {case['text']!r}")
+            texts = [case for case in content["cases"] if case.get("text")]
+            self.compare(folder, [(case["text"], case["ids"]) for case in texts], f"{shape.stem}, seed {seed}")
+            # Special tokens as ordinary text.
+            (folder / "tokenizer_config.json").write_text('{"split_special_tokens": true}')
+            differing += sum(case["ids"] != case["split_ids"] for case in texts)
+            self.compare(folder, [(case["text"], case["split_ids"]) for case in texts], f"{shape.stem}, special tokens split, seed {seed}")
+        self.assertGreater(differing, 50)
+
+    def compare(self, folder, cases, about):
+        """Ids of texts by the tokenizer in `folder`; a document without tokens is not written."""
+        cases = [(text, ids) for text, ids in cases if ids]
+        self.write("texts.jsonl", "".join(json.dumps({"text": text}) + "\n" for text, _ in cases))
+        self.tessera("data", "preprocess", "--input", "texts.jsonl", "--output-prefix", "texts", "--workers", "1",
+                     "--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", folder)
+        ours = documents(self.folder / "texts_text_document")
+        self.assertEqual(len(ours), len(cases), about)
+        for (text, wanted), ids in zip(cases, ours):
+            self.assertEqual(ids, wanted, f"{about}: {text!r}")
+        for ending in (".idx", ".bin"):
+            (self.folder / f"texts_text_document{ending}").unlink()

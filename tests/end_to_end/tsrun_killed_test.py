@@ -12,13 +12,15 @@ import time
 
 import harness
 import launch_hosts_test
-import layouts_test
 from faults_test import Faults, inject, line_of
 from harness import sets
+from in_turn import MPIRUN
 from launching import Launching
 
 STEPS = 200
 LENGTH = sets(training_iters=STEPS)
+# A start that is killed does not end before; those that continue from its state have other numbers.
+HELD = inject(["1:190:forward:stop:0", "1:195:forward:stop:1"])
 
 
 class Killed(Launching):
@@ -71,7 +73,7 @@ class Killed(Launching):
 
     def all_killed(self, configuration):
         self.tsrun(*line_of(configuration, "undisturbed", *LENGTH), timeout=120)
-        line = line_of(configuration, "disturbed", *LENGTH)
+        line = line_of(configuration, "disturbed", *LENGTH, *HELD)
         for _ in range(2):
             job = self.running("disturbed", line, self.steps_logged("disturbed") + 20)
             self.kill_all()
@@ -96,12 +98,12 @@ class Killed(Launching):
         """Killed, then continued from a checkpoint by MPI alone, to iteration 150. The command, the folder of the state and what is
         told of it."""
         self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
-        line = line_of("DP 3", "disturbed", *LENGTH)
+        line = line_of("DP 3", "disturbed", *LENGTH, *HELD)
         job = self.running("disturbed", line)
         self.kill_all()
         self.end_of(job, -signal.SIGKILL)
         folder, = self.folders("disturbed")
-        self.command(*layouts_test.MPIRUN, "-np", 3, harness.program(), *line[3:], *sets(exit_interval=150))
+        self.command(*MPIRUN, "-np", 3, harness.program(), *line[3:], *sets(exit_interval=150))
         self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith("0000150"))
         before = self.state("disturbed")
         told = self.tsrun(*line, code=2)
@@ -125,9 +127,9 @@ class Killed(Launching):
         self.assert_nothing_left()
 
     def test_a_later_checkpoint_counts_when_the_state_is_deleted(self):
-        line, folder, _ = self.continued_without_the_state()
+        _, folder, _ = self.continued_without_the_state()
         self.told_of(folder.name.split(".")[1], "clean")
-        told = self.tsrun(*line, timeout=120)
+        told = self.tsrun(*line_of("DP 3", "disturbed", *LENGTH), timeout=120)
         self.assertIn("after iteration 150", self.log("worker_0.log", "disturbed/log"))
         self.assert_nothing_lost("disturbed", about=told)
         self.assert_nothing_left()
@@ -150,7 +152,7 @@ class Killed(Launching):
 
     def test_its_state_can_be_seen_completed_saved_and_deleted(self):
         self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
-        line = line_of("DP 3", "disturbed", *LENGTH)
+        line = line_of("DP 3", "disturbed", *LENGTH, *HELD)
         job = self.running("disturbed", line)
         folder, = self.folders("disturbed")
         number = folder.name.split(".")[1]
@@ -175,13 +177,13 @@ class Killed(Launching):
         folder = next(folder for folder in self.folders("disturbed") if folder.exists())
         self.told_of(folder.name.split(".")[1], "clean")
         self.assert_nothing_left()
-        told = self.tsrun(*line, timeout=120)
+        told = self.tsrun(*line_of("DP 3", "disturbed", *LENGTH), timeout=120)
         self.assert_nothing_lost("disturbed", about=told)
 
     def test_a_rank_that_fails_in_the_lease_leaves_the_state(self):
         self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
-        line = line_of("DP 3", "disturbed", *LENGTH, "--set", "resilience_config.step_time_out=2")
-        job = self.running("disturbed", ["--lease=3", *line])
+        line = line_of("DP 3", "disturbed", *LENGTH, *HELD, "--set", "resilience_config.step_time_out=2")
+        job = self.running("disturbed", ["--lease=3", "--stop_time_out=5", *line])
         rank = self.process_of(1, "tessera")
         job.kill()
         self.end_of(job, -signal.SIGKILL)
@@ -232,7 +234,7 @@ class KilledOnHosts(launch_hosts_test.Hosts):
 
     def test_the_leading_tsrun_alone(self):
         self.undisturbed()
-        jobs = self.start_both("disturbed", "--lease=1", faults=["1:12:forward:stop"])  # so the lease ends before the run
+        jobs = self.start_both("disturbed", "--lease=1", "--stop_time_out=3", faults=["1:12:forward:stop"])  # so the lease ends before the run
         held = self.process_of(1, "tessera")
         self.wait_until(lambda: self.is_stopped(held), "the stop of rank 1")
         jobs[0].kill()

@@ -96,6 +96,24 @@ class Weights(harness.InOwnFolder):
                     said = self.tessera("generate", "--model", folder, "--prompt-tokens", words(prompt), "--tokens", "18", "--temperature", "0")
                     self.assertEqual(said.strip(), words(greedy), family)
 
+    def test_what_an_index_says_wrongly_is_told_by_everything_that_reads_the_folder(self):
+        shutil.copytree(FAMILIES / "llama", self.folder / "hf")
+        names = sorted(tensors_of(FAMILIES / "llama/model.safetensors"))
+        (self.folder / "hf/case.safetensors").unlink()
+        (self.folder / "hf/model.safetensors").rename(self.folder / "hf/part.safetensors")
+        shutil.copy(self.folder / "hf/part.safetensors", self.folder / "hf/old.safetensors")
+        index = {"metadata": {"total_size": 7}, "weight_map": {name: "part.safetensors" for name in names}}
+        self.write("hf/model.safetensors.index.json", json.dumps(index))
+        size = sum(len(data) for kind, shape, data in tensors_of(FAMILIES / "llama/model.safetensors").values())
+        recipe = self.write("train.yaml", harness.to_yaml({
+            "training_config": {"training_iters": 1, "output_dir": "run", "load_checkpoint": "hf", "tensorboard": "false"},
+            "model_config": {"seq_length": 16}, "dataset_config": {"dataset_type": "mock", "batch_size": 2}}))
+        for told in (self.convert("hf", "ours"), self.tessera("checkpoint", "inspect", "hf"), self.tessera("train", recipe),
+                     self.tessera("generate", "--model", "hf", "--prompt-tokens", "1", "--tokens", "1")):
+            for line in (f"total_size is 7, but the tensors that it names have {size} bytes", "names no tensor of old.safetensors beside it"):
+                self.assertEqual(told.count(line), 1, told)
+        self.assertEqual(tensors_of(self.folder / "hf/part.safetensors"), tensors_of(FAMILIES / "llama/model.safetensors"))
+
     def test_training_begins_with_the_weights_of_a_folder_and_its_checkpoints_carry_what_came_along(self):
         shutil.copytree(FAMILIES / "qwen2", self.folder / "hf")
         self.write("hf/generation_config.json", '{"eos_token_id": 1}')
@@ -103,7 +121,7 @@ class Weights(harness.InOwnFolder):
         recipe = self.write("train.yaml", harness.to_yaml({
             "training_config": {"training_iters": 2, "output_dir": "run", "load_checkpoint": "hf", "tensorboard": "false"},
             "model_config": {"seq_length": 16, "vocab_size": 100}, "optimizer_config": {"learning_rate": 0},
-            "dataset_config": {"dataset_type": "mock", "batch_size": 2}}))
+            "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 2}}))
         told = self.tessera("train", recipe)
         self.assertIn("embedding.word_embeddings.weight: 96 rows kept, 4 rows of padding filled with their mean", told)
         self.assertIn("starting from the weights of hf", told)
@@ -179,7 +197,7 @@ class Weights(harness.InOwnFolder):
             "model_config": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "seq_length": 16, "vocab_size": 64,
                              "num_experts": 4, "add_bias_linear": "false", "hidden_act": "swiglu", "ffn_hidden_size": 24},
             "moe_config": {"moe_router_score_function": "sigmoid", "moe_router_enable_expert_bias": "true"},
-            "optimizer_config": {"learning_rate": 1e-2, "lr_decay_style": "constant"}, "dataset_config": {"dataset_type": "mock", "batch_size": 4}}))
+            "optimizer_config": {"learning_rate": 1e-2, "lr_decay_style": "constant"}, "dataset_config": {"dataset_type": "mock", "mock_documents": 300, "batch_size": 4}}))
         self.tessera("train", "experts.yaml")
 
         def files(run):
@@ -223,9 +241,36 @@ class Weights(harness.InOwnFolder):
             self.convert(form, form + ".ours")
             self.convert(form + ".ours", form + ".theirs", out_of="tessera", into="hf")
             self.assertEqual(tensors_of(self.folder / (form + ".theirs") / "model.safetensors"), tensors_of(self.folder / "whole/model.safetensors"))
-            self.tessera("train", "tiny.yaml", *sets(output_dir=form + ".run", load_checkpoint=form, resume_training="false", training_iters=2))
+            told = self.tessera("train", "tiny.yaml", *sets(output_dir=form + ".run", load_checkpoint=form, resume_training="false", training_iters=2))
+            self.assertEqual(told.count("tensors beside those of the model are not read, such as 'optimizer.exp_avg."), form == "plain", told)
             self.assertEqual(self.losses(form + ".run"), self.losses("whole.run"))
         self.tessera("checkpoint", "verify", "plain")
+
+    def test_a_run_continues_with_the_optimizer_state_of_torch_by_request(self):
+        self.recipe(**dict.fromkeys(("num_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "vocab_size")))
+        shutil.copytree(SOURCE / "tests/data/torch_dcp/trained", self.folder / "trained")
+        shutil.copy(SOURCE / "tests/data/torch_dcp/whole/config.json", self.folder / "trained")
+        shutil.copytree(SOURCE / "tests/data/torch_dcp/whole", self.folder / "weights")
+        shutil.copy(SOURCE / "tests/data/torch_dcp/trained_whole/model.safetensors", self.folder / "weights/model.safetensors")
+        train = lambda folder, run, code=0, **more: self.tessera("train", "tiny.yaml", *sets(output_dir=run, load_checkpoint=folder, training_iters=6, **more),
+                                                                  code=code)
+        told = train("trained", "begun")
+        self.assertIn("trained: has optimizer state (exp_avg, exp_avg_sq) after 3 steps", told)
+        self.assertIn("starting from the weights of trained", told)
+        train("weights", "plain")
+        self.assertEqual(self.losses("begun"), self.losses("plain"))
+        self.assertEqual(len(self.losses("begun")), 6)
+        self.assertIn("give training_config.no_load_rng: true to continue", train("trained", "none", resume_training="true", code=2))
+        go_on = dict(resume_training="true", no_load_rng="true")
+        self.assertIn("resuming from trained after iteration 3", train("trained", "continued", **go_on))
+        self.assertEqual(len(self.losses("continued")), 3)
+        self.assertNotEqual(self.losses("continued"), self.losses("plain")[:3])
+        self.convert("trained", "ours")
+        told = self.tessera("checkpoint", "inspect", "ours", "--tensors")
+        for line in "iteration        3", "optimizer.exp_avg.output_layer.weight float32 [13, 8]", "optimizer.exp_avg_sq.embedding.word_embeddings.weight":
+            self.assertIn(line, told)
+        told = train("trained", "later", override_ckpt_iteration=4, **go_on)
+        self.assertIn("the run begins after iteration 4 and 16 samples, instead of 3 and 0", told)
 
     @unittest.skipUnless(PEER, "TESSERA_PEER_PYTHON names no Python with torch")
     def test_what_this_torch_saves_by_processes_is_read(self):
@@ -309,6 +354,15 @@ class MmConvert(harness.InOwnFolder):
         wrong = self.mm("mm_to_hf", "--config", "back.yml", "--cfg.parallel_config.tp_size", "none", code=2)
         for words in ("back.yml:4", "did you mean 'parallel_config.llm_pp_layers'", "--cfg.parallel_config.tp_size", "save_hf_dir is not given"):
             self.assertIn(words, wrong)
+
+    def test_a_missing_folder_of_transformers_is_a_mistake_of_the_user(self):
+        layers = ["--cfg.parallel_config.llm_pp_layers", "[6]", "--cfg.parallel_config.vit_pp_layers", "[4]"]
+        (self.folder / "empty").mkdir()
+        for folder, why in ("missing", "no such folder"), ("empty", "it has no config.json"):
+            for command in (["hf_to_mm", "--cfg.mm_dir", "out"], ["mm_to_hf", "--cfg.mm_dir", "empty", "--cfg.save_hf_dir", "out"]):
+                told = self.mm(*command, "--cfg.hf_config.hf_dir", folder, *layers, code=2)
+                self.assertIn(f"hf_config.hf_dir is {folder}: {why}; give the folder", told)
+        self.assertFalse((self.folder / "out").exists())
 
     def blobs(self, folder):
         return {path.name for path in (self.folder / folder).rglob("blobs/**/*") if path.is_file()}

@@ -23,13 +23,11 @@
 #include "framework/interop/megatron/megatron_dist_checkpoint.h"
 #include "tests/interop/megatron/dist_writer.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-// Memory that a length in a file asks for is refused, not taken.
+// Called by AddressSanitizer. Memory that a length in a file asks for is refused, not taken.
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() {
   return "detect_leaks=0:hard_rss_limit_mb=512:allocator_may_return_null=1";
 }
-#endif
 
 namespace tessera {
 namespace {

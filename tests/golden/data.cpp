@@ -99,7 +99,7 @@ const tokenizers::Tokenizer& DataFolder::tokenizer(const std::map<std::string, s
   for (const auto& [flag, given] : flags) {
     const bool file = flag == "--vocab-file" || flag == "--merge-file" || flag == "--tokenizer-model";
     if (!file && flag != "--tokenizer-type" && flag != "--vocab-size" && flag != "--vocab-extra-ids" &&
-        flag.rfind("--tiktoken-", 0) != 0)
+        flag != "--split-special-tokens" && flag.rfind("--tiktoken-", 0) != 0)
       continue;
     const auto value = file ? tokenizer_file(flag, given) : given;
     if (file && !given.empty()) given_paths_[value] = given;

@@ -113,13 +113,33 @@ double last_place(double largest, DType type) {
   return largest * (type == DType::bfloat16 ? std::ldexp(1.0, -7) : std::ldexp(1.0, -22));
 }
 
+/// The factor of B A of a module with this rank: alpha / rank, or with use_rslora alpha / sqrt(rank).
+double peft_scale(const options::Value& lora_config, const std::string& module, std::int64_t rank) {
+  const auto alpha = hugging_face::peft_number(lora_config.find("alpha_pattern"), module,
+                                               hugging_face::peft_integer(lora_config, "lora_alpha", 8));
+  const auto* root = lora_config.find("use_rslora");
+  const auto r = static_cast<double>(rank);
+  return static_cast<double>(alpha) / (root != nullptr && root->scalar == "true" ? std::sqrt(r) : r);
+}
+
+/// The name by which PEFT's patterns know a layer of ours, or a part of one: that of its first module, or of the
+/// parameter that Transformers 5 has for it.
+std::string peft_pattern_name(const hugging_face::PeftNames& names, const std::string& ours) {
+  for (const auto& experts : names.experts())
+    if (ours.rfind(experts.layer, 0) == 0 && (ours.ends_with(".linear_fc1") || ours.ends_with(".linear_fc2")))
+      return experts.name + (ours.ends_with(".linear_fc1") ? ".gate_up_proj" : ".down_proj");
+  const auto modules = names.of_ours(ours);
+  if (modules.empty()) return ours;
+  return modules.front()->name + (ours.ends_with(".mlp.router") ? ".weight" : "");
+}
+
 /// The merged model where it differs from the base.
 std::string judge_merged(const FinetuneCase& one, Comparison& comparison) {
   const hugging_face::HuggingFaceModel base(one.base / "hf", one.mappings);
   const hugging_face::PeftNames names(base.table());
   const hugging_face::PeftAdapter adapter(one.folder / "adapter", base.table(), shapes_of(base), one.mappings);
   const auto scale = [&](const std::string& ours, std::int64_t rank) {
-    return hugging_face::peft_scale(adapter.config().lora_config, hugging_face::peft_pattern_name(names, ours), rank);
+    return peft_scale(adapter.config().lora_config, peft_pattern_name(names, ours), rank);
   };
   kernels::Threads threads(2);
   const RoundedBase rounded(base, one.facts.at("base_dtype") == "bfloat16");

@@ -13,10 +13,11 @@ namespace {
 namespace fs = std::filesystem;
 using multimodal::MllmRows;
 
-const tokenizers::Tokenizer& qwen_tokenizer(const DataFolder& data) {
+const tokenizers::Tokenizer& qwen_tokenizer(const DataFolder& data, bool splits_special_tokens = false) {
   const auto own = data.path() / "tokenizer", above = data.path().parent_path() / "tokenizer";
-  return data.tokenizer(
-      {{"--tokenizer-type", "HuggingFaceTokenizer"}, {"--tokenizer-model", (fs::exists(own) ? own : above).string()}});
+  return data.tokenizer({{"--tokenizer-type", "HuggingFaceTokenizer"},
+                         {"--tokenizer-model", (fs::exists(own) ? own : above).string()},
+                         {"--split-special-tokens", splits_special_tokens ? "true" : "false"}});
 }
 
 /// The options that one of the settings of encode.json stands for.
@@ -132,11 +133,12 @@ std::string judge_packed(const DataFolder& data, const multimodal::RecordFiles& 
 }
 
 std::string judge_setting(const DataFolder& data, const Json& records, const Json& setting) {
-  if (setting["preprocess_parameters"]["split_special_tokens"] == true) throw NotSupported{"split_special_tokens"};
   const auto& most = setting["basic_parameters"]["max_samples"];
   const auto files = file_of(data, records, most.is_null() ? std::nullopt : std::optional(most.get<std::int64_t>()));
   if (setting["attr"].contains("packing")) return judge_packed(data, *files, setting);
-  return judge_all(*encoder_of(data, options_of(setting), setting["seq_length"]), *files, setting["rows"]);
+  const multimodal::RowEncoder encoder(qwen_tokenizer(data, setting["preprocess_parameters"]["split_special_tokens"]),
+                                       multimodal::row_options(options_of(setting), setting["seq_length"]));
+  return judge_all(encoder, *files, setting["rows"]);
 }
 
 /// One bad record before a good one: dropped as there, or refused.

@@ -426,5 +426,37 @@ TEST(Mock, CountsAndFitsAnyVocabulary) {
       {"mock", "at least 2"});
 }
 
+class MockInFolder : public InOwnFolder {
+ protected:
+  /// Tokens of the first 40 training samples, and how many samples there are.
+  static std::pair<Ids, std::int64_t> of(const std::string& documents, const std::string& cache = "") {
+    std::map<std::string, std::string> options = {{"dataset_type", "mock"}, {"mock_documents", documents}};
+    if (!cache.empty()) options.insert({"data_cache_path", cache});
+    const auto splits = chosen(datasets(), options, data::DataParts{16, {40, 4, 4}, 7, 50, {}});
+    Batch batch(1, 16);
+    Ids tokens;
+    for (std::int64_t i = 0; i < 40; ++i) {
+      splits->train->read(i, batch.sample(0));
+      tokens.insert(tokens.end(), batch.tokens.begin(), batch.tokens.end());
+    }
+    return {tokens, splits->train->samples()};
+  }
+};
+
+TEST_F(MockInFolder, ASmallerNumberOfDocumentsHasAnIndexOfItsOwn) {
+  const auto thirty = of("30"), sixty = of("60");
+  EXPECT_NE(thirty.first, sixty.first);
+  EXPECT_LT(3 * thirty.second, 2 * sixty.second);
+  for (int start = 0; start < 2; ++start) {
+    EXPECT_EQ(of("30", "cache"), thirty);
+    EXPECT_EQ(of("60", "cache"), sixty);
+  }
+  int descriptions = 0;
+  for (const auto& file : std::filesystem::directory_iterator("cache"))
+    descriptions += file.path().string().ends_with("description.txt") ? 1 : 0;
+  EXPECT_EQ(descriptions, 6) << "of three splits each";
+  EXPECT_THROW(of("2"), ConfigError);
+}
+
 }  // namespace
 }  // namespace tessera::gpt

@@ -312,6 +312,18 @@ class Instructions : public InOwnFolder {
       write_stream(prefix + "_packed_" + fields[field] + "_document", sequences);
     }
   }
+  /// Opens the files "d" as a run with seq_length 4 does, which is told `warnings`.
+  std::unique_ptr<data::DataSplits> open_d(data::SamplesAsked asked = {6, 0, 0}) {
+    data::DataParts parts;
+    parts.seq_length = 4;
+    parts.asked = asked;
+    parts.eod = 2;
+    parts.warn = [this](const std::string& line) { warnings.push_back(line); };
+    return chosen(datasets(),
+                  {{"dataset_type", "instruction"}, {"data_path", "d"}, {"split", "1,0,0"}, {"no_shuffle", "true"}},
+                  parts);
+  }
+  std::vector<std::string> warnings;
 };
 
 TEST_F(Instructions, SamplesAreThoseOfMindSpeedLlm) {
@@ -406,14 +418,7 @@ TEST_F(Instructions, FilesThatDoNotBelongTogetherAreRefused) {
 TEST_F(Instructions, SamplesWithoutALabelAreCountedWhenTheRunOpensItsData) {
   write_files("d", LibraryJson::parse("[[[5, 6, 7, 8], [1, 1, 1, 1], [-100, -100, 7, 8]],"
                                       " [[5, 6, 7, 8], [1, 1, 1, 1], [5, -100, -100, -100]]]"));
-  std::vector<std::string> warnings;
-  data::DataParts parts;
-  parts.seq_length = 4;
-  parts.asked = {6, 0, 0};
-  parts.eod = 2;
-  parts.warn = [&](const std::string& line) { warnings.push_back(line); };
-  chosen(datasets(), {{"dataset_type", "instruction"}, {"data_path", "d"}, {"split", "1,0,0"}, {"no_shuffle", "true"}},
-         parts);
+  open_d();
   ASSERT_EQ(warnings.size(), 1U);
   EXPECT_EQ(warnings[0].find("1 of 2 training samples have no label, the first of them is sample 1"), 0U);
 }
@@ -421,28 +426,15 @@ TEST_F(Instructions, SamplesWithoutALabelAreCountedWhenTheRunOpensItsData) {
 TEST_F(Instructions, WithoutALabelInAnySampleAreRefusedOnEveryRank) {
   write_files("d", LibraryJson::parse("[[[5, 6, 7, 8], [1, 1, 1, 1], [-100, -100, -100, -100]],"
                                       " [[5, 6, 7, 8], [1, 1, 1, 1], [5, -100, -100, -100]]]"));
-  data::DataParts parts;
-  parts.seq_length = 4;
-  parts.asked = {6, 0, 0};
-  parts.eod = 2;
-  const auto open = [&] {
-    chosen(datasets(), {{"dataset_type", "instruction"}, {"data_path", "d"}, {"split", "1,0,0"}}, parts);
-  };
-  expect_refused(open, {"none of the 2 training samples has a label within seq_length 4", "trains nothing"});
-  parts.asked = {0, 6, 0};
-  EXPECT_NO_THROW(open()) << "nothing is trained";
+  expect_refused([&] { open_d(); },
+                 {"none of the 2 training samples has a label within seq_length 4", "trains nothing"});
+  EXPECT_NO_THROW(open_d({0, 6, 0})) << "nothing is trained";
 }
 
 TEST_F(Instructions, ARunIsToldOfSamplesThatAreCut) {
   write_files("d", LibraryJson::parse("[[[5, 6, 7, 8, 9, 2], [1, 1, 1, 1, 1, 1], [-100, -100, 7, 8, 9, 2]],"
                                       " [[5, 6, 7, 8], [1, 1, 1, 1], [-100, -100, 7, 8]]]"));
-  std::vector<std::string> warnings;
-  data::DataParts parts;
-  parts.seq_length = 4;
-  parts.asked = {6, 0, 0};
-  parts.eod = 2;
-  parts.warn = [&](const std::string& line) { warnings.push_back(line); };
-  chosen(datasets(), {{"dataset_type", "instruction"}, {"data_path", "d"}, {"split", "1,0,0"}}, parts);
+  open_d();
   ASSERT_EQ(warnings.size(), 1U);
   EXPECT_EQ(warnings[0].find("1 of 2 training samples are longer than seq_length 4, the longest has 6 tokens"), 0U)
       << warnings[0];

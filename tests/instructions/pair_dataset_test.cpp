@@ -74,7 +74,13 @@ class Pairs : public InOwnFolder {
     for (std::int64_t i = 0; i < files->samples(); ++i) request.order.push_back(i);
     return PairDataset(std::move(files), std::move(request));
   }
-  static std::unique_ptr<data::DataSplits> of_recipe(data::DataParts parts) {
+  /// Opens the pairs "d" as a run does, which is told `warnings`.
+  std::unique_ptr<data::DataSplits> of_recipe(const tokenizers::Tokenizer* tokenizer = nullptr) {
+    warnings.clear();
+    data::DataParts parts;
+    parts.asked = {8, 0, 0};
+    parts.tokenizer = tokenizer;
+    parts.warn = [this](const std::string& line) { warnings.push_back(line); };
     parts.seq_length = 8;
     parts.eod = 9;
     parts.vocab_size = 100;
@@ -88,6 +94,7 @@ class Pairs : public InOwnFolder {
                    {"is_pairwise_dataset", "true"}},
                   parts);
   }
+  std::vector<std::string> warnings;
 };
 
 TEST_F(Pairs, RowsAreThePromptWithEachAnswer) {
@@ -156,11 +163,7 @@ TEST_F(Pairs, ARunIsToldOfThoseThatTeachNothing) {
                     {Row{1, 2}, Row{3, 4}, Row{3, 5}},
                     {Row{1, 2}, Row{3, 4}, Row{}},
                     {Row{1, 2, 3, 4, 5, 6, 7, 8}, Row{3, 4}, Row{5, 6}}});
-  std::vector<std::string> warnings;
-  data::DataParts parts;
-  parts.asked = {8, 0, 0};
-  parts.warn = [&](const std::string& line) { warnings.push_back(line); };
-  const auto splits = of_recipe(parts);
+  const auto splits = of_recipe();
   ASSERT_EQ(splits->train->samples(), 8);
   ASSERT_EQ(splits->train->rows_per_sample(), 2);
   ASSERT_EQ(warnings.size(), 3U);
@@ -174,11 +177,7 @@ TEST_F(Pairs, ARunIsToldOfThoseThatTeachNothing) {
 
 TEST_F(Pairs, ARunIsToldOfThoseThatItCannotUseBeforeItMeetsThem) {
   write_pairs("d", {{Row{1, 2}, Row{3, 4}, Row{3, 5}}, {Row{1, 2}, Row{}, Row{3, 5}}, {Row{1, 2}, Row{}, Row{3}}});
-  std::vector<std::string> warnings;
-  data::DataParts parts;
-  parts.asked = {8, 0, 0};
-  parts.warn = [&](const std::string& line) { warnings.push_back(line); };
-  of_recipe(parts);
+  of_recipe();
   ASSERT_EQ(warnings.size(), 1U);
   EXPECT_EQ(warnings[0].find("2 of 3 training samples cannot be used, the first of them is sample 1: "), 0U);
   EXPECT_NE(warnings[0].find("the chosen answer has no label"), std::string::npos) << warnings[0];
@@ -191,12 +190,7 @@ TEST_F(Pairs, ARunIsToldThatTheyWereMadeWithAnotherTokenizer) {
   tokenizers::write_origin("d_packed_chosen_input_ids_document", other);
   for (const tokenizers::Tokenizer* one :
        {static_cast<const tokenizers::Tokenizer*>(&own), static_cast<const tokenizers::Tokenizer*>(&other)}) {
-    std::vector<std::string> warnings;
-    data::DataParts parts;
-    parts.asked = {8, 0, 0};
-    parts.tokenizer = one;
-    parts.warn = [&](const std::string& line) { warnings.push_back(line); };
-    of_recipe(parts);
+    of_recipe(one);
     ASSERT_EQ(warnings.size(), one == &own ? 1U : 0U);
     if (one == &own) {
       EXPECT_EQ(warnings[0].find("d_packed_chosen_input_ids_document.bin was made with another tokenizer"), 0U);

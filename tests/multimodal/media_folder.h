@@ -66,10 +66,12 @@ class MediaFolder : public InOwnFolder {
 
   std::string told;  ///< lines about the data
 
- private:
-  std::unique_ptr<tokenizers::Tokenizer> tokenizer_ =
-      chosen(tokenizers::tokenizers(),
-             {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", TESTS_DATA "/multimodal/tokenizer"}});
+  static std::unique_ptr<tokenizers::Tokenizer> recorded_tokenizer(Options options = {}) {
+    options.insert(
+        {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", TESTS_DATA "/multimodal/tokenizer"}});
+    return chosen(tokenizers::tokenizers(), options);
+  }
+  std::unique_ptr<tokenizers::Tokenizer> tokenizer_ = recorded_tokenizer();
 };
 
 }  // namespace tessera::multimodal

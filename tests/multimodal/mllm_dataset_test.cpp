@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "framework/data/batch_loader.h"
@@ -107,6 +108,18 @@ TEST_F(Mllm, DropsAndCountsWhatCannotBeTrained) {
   EXPECT_EQ(data->samples(), 2);
   for (const auto* words : {"4 of 6 records are dropped", "2: the row is cut inside an image", "2: roles", "record 2"})
     EXPECT_NE(told.find(words), std::string::npos) << words << " in " << told;
+}
+
+TEST_F(Mllm, WithSplitSpecialTokensTakesTextsAndRefusesTheFirstRecordWithAnImage) {
+  const auto pad = *tokenizer_->token_id("<|image_pad|>");
+  tokenizer_ = recorded_tokenizer({{"split_special_tokens", "true"}});
+  write_records("records.json", {record("a text with <|image_pad|> in it"), record("x")});
+  const auto data = std::move(open({})->train);
+  ASSERT_EQ(data->samples(), 2) << told;
+  auto batch = read(*data, {0, 1});
+  EXPECT_EQ(std::ranges::count(batch.sample(0).tokens, pad), 0);
+  write_records("records.json", {record("x"), record("<image>", {"a.png"})});
+  expect_refused([&] { open({}); }, {"records.json", "record 2", "split_special_tokens is true", "set it to false"});
 }
 
 TEST_F(Mllm, TellsWhatItTakesDifferently) {

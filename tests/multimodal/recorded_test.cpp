@@ -12,7 +12,7 @@ void expect_passed(const std::vector<CaseResult>& results, std::size_t cases) {
 }
 
 TEST(RecordedTexts, AreRepeated) {
-  expect_passed(run_multimodal_text_cases(std::filesystem::path(TESTS_DATA) / "multimodal" / "text"), 90);
+  expect_passed(run_multimodal_text_cases(std::filesystem::path(TESTS_DATA) / "multimodal" / "text"), 91);
 }
 
 TEST(RecordedOrders, AreRepeated) {

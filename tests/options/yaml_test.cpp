@@ -188,8 +188,11 @@ TEST_F(Yaml, WhatIsNoRecipeIsSaidInOneLine) {
   EXPECT_EQ(problems("# nothing\n\n"), Lines{"run.yaml: is empty" + hint});
   EXPECT_EQ(problems("- a\n"), Lines{"run.yaml: is a list, not a map of groups" + hint});
   EXPECT_EQ(problems("hello\n"), Lines{"run.yaml: is a word, not a map of groups" + hint});
-  EXPECT_EQ(problems("a: 1\n---\nb: 2\n"),
-            Lines{"run.yaml:3: a second document begins here; a recipe is one document"});
+  for (const char* words : {"a: 1\n---\nb: 2\n", "a: 1\n...\nb: 2\n", "a: 1\n---\n- b\n"})
+    EXPECT_EQ(problems(words), Lines{"run.yaml:3: a second document begins here; a recipe is one document"}) << words;
+  EXPECT_EQ(problems("a: 1\n--- b\n").size(), 1U);
+  EXPECT_EQ(problems("{a: 1}\n{b: 2}\n").size(), 1U);  // no block map: where it ends needs no marker
+  EXPECT_EQ(problems("a: 1\n- b\n").size(), 1U);
   EXPECT_EQ(problems("a: 1\nb: caf\xe9 \n"), Lines{"run.yaml:2: this is not UTF-8 text; save the file as UTF-8"});
   EXPECT_EQ(problems(",a:\n").size(), 1u);  // of which yaml-cpp reads documents without end
   EXPECT_EQ(problems("a: &x [*x]\n").size(), 1u);

@@ -84,7 +84,9 @@ FAMILIES |= {
 FAMILIES |= {
     "gemma3_text": FAMILIES["gemma2"] | dict(num_hidden_layers=4, attn_logit_softcapping=None, final_logit_softcapping=None,
                                              rope_local_base_freq=10000.0, sliding_window_pattern=2),
-    "gpt_oss": SIZES | MOE | dict(head_dim=8, num_local_experts=4, sliding_window=4, swiglu_limit=7.0, attention_bias=True),
+    "gpt_oss": SIZES | MOE | dict(head_dim=8, num_local_experts=4, sliding_window=4, swiglu_limit=7.0, attention_bias=True,
+                                rope_scaling=dict(rope_type="yarn", factor=4.0, beta_fast=8.0, beta_slow=2.0, truncate=False,
+                                                  original_max_position_embeddings=16)),
     "bloom": dict(vocab_size=96, hidden_size=32, n_layer=2, n_head=4, layer_norm_epsilon=1e-5, initializer_range=0.02,
                   apply_residual_connection_post_layernorm=False, hidden_dropout=0.0, attention_dropout=0.0, tie_word_embeddings=True,
                   slow_but_exact=False, bos_token_id=0, eos_token_id=1, pad_token_id=3),
@@ -236,10 +238,10 @@ def layer_kind_cases(family):
     sliding, full = "sliding_attention", "full_attention"
     for kinds in ([full] * layers, [sliding] * layers, [full] + [sliding] * (layers - 1), [sliding, sliding, full, sliding][:layers], [full]):
         yield dict(layer_types=kinds)
-    for pattern in (1, 2, 4, 7):
-        yield dict(sliding_window_pattern=pattern)
-        yield dict(sliding_window_pattern=pattern, layer_types=[full] * layers)
     if family == "gemma3_text":
+        for pattern in (1, 2, 4, 7):
+            yield dict(sliding_window_pattern=pattern)
+            yield dict(sliding_window_pattern=pattern, layer_types=[full] * layers)
         gone = dict(rope_theta=ABSENT, rope_local_base_freq=ABSENT)
         for of_full in (dict(rope_type="default"), dict(rope_type="linear", factor=8.0), dict(rope_type="linear"), dict(factor=8.0),
                         dict(rope_type="llama3", factor=4.0, low_freq_factor=2.0, high_freq_factor=8.0, original_max_position_embeddings=16),
@@ -266,6 +268,12 @@ def falcon_cases(family):
 
 
 def cases(family):
+    for change in all_cases(family):  # of both keys, the family's own rope_scaling would be the older
+        alone = family == "gpt_oss" and "rope_parameters" in change and "rope_scaling" not in change
+        yield change | dict(rope_scaling=ABSENT) if alone else change
+
+
+def all_cases(family):
     yield from general_cases(family)
     if family not in NO_ROPE:
         yield from rope_cases(family)
@@ -293,7 +301,7 @@ def changed(family, change):
 def windows_of(model, family):
     """Of each layer: its window, as the model's classes decide it; None: they do not keep it."""
     config = model.config
-    if not hasattr(config, "sliding_window") or family in ("gpt2", "gpt_neox") or (family == "qwen2_moe" and not FIVE):
+    if not hasattr(config, "sliding_window") or family in ("gpt2", "gpt_neox", "bloom", "falcon") or (family == "qwen2_moe" and not FIVE):
         return None
     if family == "smollm3" and not config.use_sliding_window:
         return [None] * config.num_hidden_layers
@@ -326,6 +334,8 @@ def size(config):
 
 
 def rotary(model):
+    if getattr(model.config, "alibi", False):
+        return None
     for name, module in model.named_modules():
         if name.endswith("rotary_emb") and hasattr(module, "inv_freq"):
             return [float(f"{x:.7g}") for x in module.inv_freq.tolist()] + [float(f"{module.attention_scaling:.7g}")]

@@ -5,6 +5,7 @@ record_dcp.py OUT, with torch (2.8 or later) and safetensors.
 whole: config.json and model.safetensors, the tensors as they are.
 plain: dcp.save of {"model": ..., "optimizer": ..., "step": ...}; tensors are cut by rows or columns in uneven parts, some empty, or held by all.
 parts: the same model by HuggingFaceStorageWriter with save_distributed.
+trained: dcp.save of the model and AdamW after three steps, as get_state_dict names them; trained_whole: the tensors of both as they are.
 """
 
 import json
@@ -50,7 +51,37 @@ def save(rank, ranks, out):
     model = {name: cut(tensor, TENSORS[name][1]) for name, tensor in whole().items()}
     dcp.save({"model": model, "optimizer": {"exp_avg": {EMPTY: model[EMPTY]}}, "step": 7}, checkpoint_id=out / "plain")
     dcp.save(model, storage_writer=dcp.HuggingFaceStorageWriter(str(out / "parts"), save_distributed=True))
+    save_trained(rank, cut, out)
     dist.destroy_process_group()
+
+
+def save_trained(rank, cut, out):
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    module = torch.nn.Module()
+    for name, tensor in whole().items():
+        *path, leaf = name.split(".")
+        place = module
+        for part in path:
+            if not hasattr(place, part):
+                place.add_module(part, torch.nn.Module())
+            place = getattr(place, part)
+        place.register_parameter(leaf, torch.nn.Parameter(cut(tensor, TENSORS[name][1])))
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.01, foreach=False)
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(3):
+        for name, parameter in module.named_parameters():
+            parameter.grad = cut(torch.randn(TENSORS[name][0], generator=generator), TENSORS[name][1])
+        optimizer.step()
+    model, state = get_state_dict(module, optimizer)
+    dcp.save({"model": model, "optimizer": state}, checkpoint_id=out / "trained")
+    full = lambda tensor: (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().contiguous()
+    files = {"model": {name: full(tensor) for name, tensor in model.items()}}
+    for word in "exp_avg", "exp_avg_sq":
+        files[word] = {name: full(state["state"][name][word]) for name in model}
+    if rank == 0:
+        (out / "trained_whole").mkdir()
+        for word, tensors in files.items():
+            save_file(tensors, out / "trained_whole" / (word + ".safetensors"), {"format": "pt"})
 
 
 def main():

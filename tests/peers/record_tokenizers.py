@@ -3,7 +3,7 @@
     python3 record_tokenizers.py OUT_FOLDER [--seed N] [--texts N]
 
 Each file tests/data/tokenizers/<shape>.json has the tokenizer.json itself (`tokenizer`), perhaps a tokenizer_config.json (`config`), and cases
-`{"text", "ids", "decoded"}`. The tokenizers are trained on the texts below and on random ones; tests/end_to_end/tokenizers_test.py builds the same
+`{"text", "ids", "decoded", "split_ids"}`, the last with special tokens as ordinary text (encode_special_tokens; not in the recorded files). The tokenizers are trained on the texts below and on random ones; tests/end_to_end/tokenizers_test.py builds the same
 shapes with fresh texts. Recorded with tokenizers 0.23.3, whose training does not repeat to the bit: a new run gives other files.
 """
 import argparse
@@ -294,6 +294,9 @@ def cases(tokenizer, numbers, count):
         text = random_text(numbers)
         ids = tokenizer.encode(text).ids
         rows.append({"text": text, "ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=False)})
+        tokenizer.encode_special_tokens = True
+        rows[-1]["split_ids"] = tokenizer.encode(text).ids
+        tokenizer.encode_special_tokens = False
     size = tokenizer.get_vocab_size()
     for _ in range(count // 4):  # ids that no text has
         ids = [numbers.randrange(size + 2) for _ in range(numbers.randrange(1, 12))]

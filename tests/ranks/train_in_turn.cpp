@@ -4,8 +4,9 @@
 //   mpirun -n 8 train_in_turn
 //
 // Each line on the standard input of rank 0, "4 run.yaml", trains that recipe on the first 4 ranks as `tessera train`
-// does; the answer is a line "done run.yaml". Ends at the end of the input. If a run fails, rank 0 or the rank that
-// failed says why on stderr, and the job ends with an exit code other than 0.
+// does; words that follow, after tabs, are those of --set. The answer is a line "done run.yaml". Ends at the end of the
+// input. If a run fails, rank 0 or the rank that failed says why on stderr, and the job ends with an exit code other
+// than 0.
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -27,12 +28,10 @@ namespace tessera {
 namespace {
 
 /// Returns false if the run ended with another exit code than 0.
-bool train(const comm::World& world, const std::string& file, const cli::CommandContext& context) {
-  cli::RecipeArguments arguments;
-  arguments.file = file;
+bool train(const comm::World& world, const cli::RecipeArguments& arguments, const cli::CommandContext& context) {
   const training::StopSignal stop;
   const auto end = cli::train_on(world, arguments, context, stop);
-  if (end.exit_code != 0) std::cerr << file << ": " << end.last_line << std::endl;
+  if (end.exit_code != 0) std::cerr << arguments.file << ": " << end.last_line << std::endl;
   return end.exit_code == 0;
 }
 
@@ -66,11 +65,12 @@ int train_in_turn(int argc, char** argv) {
     for (std::string line; !(line = next_line(world)).empty();) {
       std::istringstream words(line);
       int ranks = 0;
-      std::string file;
-      words >> ranks >> file;
+      cli::RecipeArguments arguments;
+      words >> ranks >> arguments.file >> std::ws;
+      for (std::string set; std::getline(words, set, '\t');) arguments.sets.push_back(set);
       if (world.rank() >= ranks) continue;
-      if (!train(comm::World(world, ranks), file, context)) world.leave(1);
-      if (world.rank() == 0) std::cout << "done " << file << std::endl;
+      if (!train(comm::World(world, ranks), arguments, context)) world.leave(1);
+      if (world.rank() == 0) std::cout << "done " << arguments.file << std::endl;
     }
   } catch (const std::exception& error) {
     std::cerr << "rank " << world.rank() << ": " << error.what() << std::endl;

@@ -352,6 +352,7 @@ inline const std::vector<Case> cases = {
     {d + "rampup_batch_size", "[2, 2, 6]", Seen::metrics, in_samples + Lines{d + "global_batch_size=6"}},
     {d + "decrease_batch_size_if_needed", "true", Seen::outcome, {d + "global_batch_size=3"}},
     {d + "dataset_type", "mock", Seen::metrics},
+    {d + "mock_documents", "30", Seen::metrics, {d + "dataset_type=mock"}},
     {d + "data_path", "data/b", Seen::metrics},
     {d + "split", "\"50,25,25\"", Seen::metrics},
     {d + "train_data_path", "data/b", Seen::metrics, own_splits},

@@ -119,6 +119,7 @@ inline const std::map<std::string, std::string> exempt = {
     {d + "packing", "as messages"},
     {d + "neat_packing", "as messages"},
     {d + "preprocessing_batch_size", "as messages"},
+    {d + "split_special_tokens", "needs a tokenizer.json; tests/tokenizers holds it"},
     {d + "num_dataset_builder_threads", "the promise is that no order changes; tests/data holds it"},
     {d + "mmap_bin_files", "the promise is that no token changes; tests/data holds it"},
     {d + "no_shared_storage", "one process waits for nobody; tests/data holds who waits for whom"},

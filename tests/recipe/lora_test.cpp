@@ -351,6 +351,18 @@ TEST_F(Lora, IsReadForGeneratingWithTheBaseThatItBeganWith) {
   EXPECT_TRUE(says(story_of([&] { values("run"); }), "and that cannot be read"));
 }
 
+TEST_F(Lora, OnlyWhatIsNotMappedNeedsMemoryToGenerate) {
+  ASSERT_FALSE(says(train({t + "output_dir=base", t + "training_iters=2"}), "refused"));
+  const auto recipe = read(every_linear + Lines{t + "load_checkpoint=base"});
+  const auto model = build_model(recipe, nullptr);
+  const auto source = mapped_source(recipe, "base");
+  ASSERT_TRUE(source);
+  std::int64_t trained = 0;
+  for (const auto* parameter : training::select(model->parameters(), true)) trained += 4 * parameter->elements();
+  EXPECT_EQ(weight_bytes(*model, source.get()), trained);
+  EXPECT_EQ(weight_bytes(*model), trained + training::FrozenWeights::bytes_of(model->parameters()));
+}
+
 TEST_F(Lora, TargetsAreExpertsAndRouters) {
   using Names = std::set<std::string>;
   const Lines experts =

@@ -114,6 +114,18 @@ TEST_F(PreferenceRun, OfARewardModelLearnsToPreferFromALanguageModelToo) {
   EXPECT_EQ(steps("parts"), steps("run"));
 }
 
+TEST_F(PreferenceRun, OfARewardModelLeavesOutTheOutputLayerOfALanguageModel) {
+  const auto untied = m + "untie_embeddings_and_output_weights=true";
+  train("untied", {t + "seed=5", untied});
+  const auto rm =
+      pairs + Lines{t + "stage=rm", m + "score_head=true", t + "load_checkpoint=untied", t + "resume_training=false"};
+  const Lines adapters = {"lora_config.use_lora=true", "lora_config.target_modules=all-linear"};
+  for (const auto& more : {Lines{}, Lines{untied}, adapters}) {
+    const auto console = train(text("begun", more.size()), rm + more);
+    EXPECT_NE(console.find("and the output layer is left out"), std::string::npos) << console;
+  }
+}
+
 TEST_F(PreferenceRun, OfAdaptersHasTheModelWithoutThemAsReference) {
   make_base();
   const Lines adapters = {"lora_config.use_lora=true", "lora_config.target_modules=all-linear",

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "framework/base/error.h"
 #include "tests/story.h"
@@ -89,6 +91,21 @@ TEST(Faults, DrawnOnesComeToOneStepInSoManyAndToOneRank) {
     faults.change(step, {&loss, nullptr});
     EXPECT_EQ(loss, 2) << "transient";
   }
+}
+
+TEST(Faults, ASlowRankTakesThreeTimesAsLongAgainFromItsStepOn) {
+  Faults faults({"0:2:reduce:slow"}, 0, 1, 0);
+  for (int step = 1; step <= 3; ++step) {
+    faults.reach(step, Phase::forward);
+    const Stopwatch all;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const double computed = all.seconds();
+    faults.reach(step, Phase::reduce);
+    if (step >= 2) {
+      EXPECT_GE(all.seconds(), 3.9 * computed) << step;
+    }
+  }
+  EXPECT_TRUE(says(story_of([] { read_fault("1:2:forward:slow"); }), "'slow' waits in phase reduce, not in forward"));
 }
 
 using FaultsDeathTest = testing::Test;

@@ -5,9 +5,11 @@ Always: the tests of all readers of foreign input, with the inputs kept for thei
 which a source, a test or a header that these include has changed, and a third of the rest, which the commit's hash chooses.
 Everything runs where the history of the commit is not there, or when CMakePresets.json changed.
 
-    chosen_tests.py [--since COMMIT]
+    chosen_tests.py [--since COMMIT] [--alone FILE]
 
---since: the state to compare with. Default: where this branch left origin/main; on main itself the state before its last merge."""
+--since: the state to compare with. Default: where this branch left origin/main; on main itself the state before its last merge.
+--alone: writes into FILE which sources framework/unity.cmake shall compile by themselves, so that a missing #include is found: those that
+changed, and an eighth of the rest, which the commit's hash chooses."""
 
 import argparse
 import os
@@ -97,11 +99,27 @@ def choose(found, changed, commit):
     return chosen
 
 
+def sources_alone(changed, commit):
+    """Sources of the programs to compile by themselves."""
+    sources = sorted(path.relative_to(ROOT).as_posix() for folder in ("framework", "launch") for path in (ROOT / folder).rglob("*.cpp"))
+    rest = [source for source in sources if source not in (changed or ())]
+    return sorted({*sources} - {*rest} | {*rest[int(commit, 16) % 8::8]})
+
+
+def write_if_different(path, text):
+    """CMake configures again when the file is newer."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--since")
-    base = parser.parse_args().since or state_before()
-    changed, commit = changed_files(base) if base else None, git("rev-parse", "HEAD")
+    parser.add_argument("--alone", type=pathlib.Path)
+    args = parser.parse_args()
+    base = args.since or state_before()
+    changed, commit = changed_files(base) if base else None, git("rev-parse", "HEAD") or "0"
     found = components()
     chosen = choose(found, changed, commit)
     print(f"# compared with commit {base[:8]}: {len(changed)} files differ" if changed is not None
@@ -111,6 +129,10 @@ def main():
     left = [component for component in sorted(found) if component not in chosen]
     if left:
         print(f"# not tested with sanitizers this time (--all tests everything): {', '.join(left)}")
+    if args.alone:
+        alone = sources_alone(changed, commit)
+        write_if_different(args.alone, "".join(source + "\n" for source in alone))
+        print(f"# {len(alone)} sources are compiled by themselves")
     for component in sorted(chosen):
         print(program_of(component))
     for source in sorted((ROOT / "tests/fuzz").glob("*_fuzz.cpp")):

@@ -198,6 +198,29 @@ TEST_F(HuggingFace, TheConfigurationNamesSpecialTokensAndAddsThem) {
   EXPECT_EQ(tokenizer->files().size(), 2U);
 }
 
+TEST_F(HuggingFace, SpecialTokensAreOrdinaryTextWhereTheyAreToBeSplit) {
+  const auto content = recorded_tokenizer("gpt2")["tokenizer"];
+  const std::string words = "a<|endoftext|>b";
+  const auto whole = tokenizer_of(content);
+  const auto end = *whole->token_id("<|endoftext|>");
+  const LibraryJson config = {{"split_special_tokens", true}, {"eos_token", "<|endoftext|>"}};
+  const auto split = tokenizer_of(content, config);
+  EXPECT_EQ(std::ranges::count(whole->encode(words), end), 1);
+  EXPECT_EQ(std::ranges::count(split->encode(words), end), 0);
+  EXPECT_EQ(split->decode(split->encode(words)), words);
+  EXPECT_EQ(split->eod(), end) << "the token itself is still there";
+  EXPECT_TRUE(split->splits_special_tokens());
+  EXPECT_NE(split->identity().options, whole->identity().options) << "else a cache of the other's tokens would be read";
+  const auto with_option = [](const std::string& value) {
+    return chosen(
+        tokenizers(),
+        {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "folder"}, {"split_special_tokens", value}});
+  };
+  EXPECT_EQ(with_option("false")->encode(words), whole->encode(words)) << "the option counts before the file";
+  tokenizer_of(content);
+  EXPECT_EQ(with_option("true")->encode(words), split->encode(words));
+}
+
 /// A folder of tests/data/hf_folders.json, without what an earlier one left there.
 std::unique_ptr<Tokenizer> folder_of(const LibraryJson& one) {
   const std::filesystem::path folder("folder");

@@ -97,6 +97,18 @@ TEST(FrozenWeights, BeginAsTheWeightsOfATrainedParameterAreRead) {
   }
 }
 
+TEST(FrozenWeights, ThatAreGivenAreNotDrawn) {
+  kernels::Threads threads(1);
+  auto one = frozen("one", {6, 5}, DType::float32), other = frozen("other", {6, 5}, DType::float32);
+  FrozenWeights weights({{&one}, {&other}});
+  std::ranges::fill(one.leaf.value.floats(), 3.F);
+  weights.initialise(threads, 11, [](const std::string& name) { return name == "one"; });
+  EXPECT_EQ(floats_of(one.leaf.value), std::vector<float>(30, 3.F));
+  std::vector<float> expected(30);
+  nn::FlatParameters::initialise(threads, 11, other, expected);
+  EXPECT_EQ(floats_of(other.leaf.value), expected);
+}
+
 TEST(FrozenWeights, HaveADigestThatDoesNotDependOnTheLayout) {
   const auto seed = drawn_seed();
   SCOPED_TRACE(text("seed ", seed));

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "framework/base/files.h"
+#include "tests/checkpoint/newest_good.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 #include "tests/training/held_state.h"
@@ -65,7 +66,7 @@ TEST_F(SaveJobTest, ASaveThatFailsLeavesNothingAndTheNextOneSucceeds) {
   EXPECT_THROW(job->finish(), IoError);
   EXPECT_EQ(story_of([&] { job->finish(); }), "the disk is full");  // as often as it is asked
   EXPECT_FALSE(fs::exists("run/iter_0000002") || fs::exists("run/iter_0000002_tmp"));
-  EXPECT_EQ(checkpoint::newest_good("run", "", true)->iteration(), 1);
+  EXPECT_EQ(checkpoint::newest_good("run")->iteration(), 1);
   save(2);
   EXPECT_EQ(saved("run/iter_0000002"), weights_);
 }
@@ -93,7 +94,7 @@ TEST_F(SaveJobTest, WhatNeedsApprovalIsCommittedAfterItAndNotWithoutIt) {
   job->give_up("the state was wrong");
   EXPECT_EQ(story_of([&] { job->finish(); }), "rank 0: the state was wrong");
   begin_for_approval(6);
-  EXPECT_EQ(checkpoint::newest_good("run", "", true)->iteration(), 4);
+  EXPECT_EQ(checkpoint::newest_good("run")->iteration(), 4);
   EXPECT_FALSE(fs::exists("run/iter_0000005_tmp") || fs::exists("run/iter_0000006_tmp"));
 }
 
@@ -107,7 +108,7 @@ TEST_F(SaveJobTest, WhatComesBeforeAndAfterTheSaveCanRefuseIt) {
   EXPECT_EQ(save_with({.root = "", .prefix = "", .iteration = 1, .before = refuse}), "not here");
   EXPECT_FALSE(fs::exists("run"));
   EXPECT_EQ(save_with({.root = "", .prefix = "", .iteration = 1, .after = refuse}), "not here");
-  EXPECT_EQ(checkpoint::newest_good("run", "", true)->iteration(), 1);  // it had its name before
+  EXPECT_EQ(checkpoint::newest_good("run")->iteration(), 1);  // it had its name before
 }
 
 TEST_F(SaveJobTest, AKillBetweenBeginAndFinishLeavesTheLastGoodCheckpoint) {
@@ -132,7 +133,7 @@ TEST_F(SaveJobTest, AKillBetweenBeginAndFinishLeavesTheLastGoodCheckpoint) {
   ASSERT_EQ(WEXITSTATUS(status), 42);
   EXPECT_TRUE(fs::exists("run/iter_0000002_tmp/model_00000.safetensors"));
   EXPECT_FALSE(fs::exists("run/iter_0000002"));
-  EXPECT_EQ(checkpoint::newest_good("run", "", true)->iteration(), 1);
+  EXPECT_EQ(checkpoint::newest_good("run")->iteration(), 1);
   save(2);
   EXPECT_EQ(saved("run/iter_0000002"), weights_);
   EXPECT_FALSE(fs::exists("run/iter_0000002_tmp"));

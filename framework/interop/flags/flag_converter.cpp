@@ -190,6 +190,8 @@ class Converter {
       report_.note(origin(), message(text("takes one value; the words '", value, "' are read as one")));
     for (const auto& [word, refusal] : row.refused_words)
       if (word == value) return end(FlagStatus::refused, text("'", word, "' is refused: ", refusal));
+    for (const auto& [word, what] : row.noted)
+      if (word == value) report_.note(origin(), message(text(value, " ", what)));
     const bool one_of_settings = !row.settings.empty() && row.kind != FlagRow::Kind::words;
     if (one_of_settings && !settings_of(row, value) && value.find('$') == std::string::npos)
       return end(FlagStatus::refused, text("no counterpart for '", value, "'"));

@@ -66,6 +66,8 @@ FlagRow read_row(const std::string& flag, const options::Value& row) {
   else if (const auto* words = row.find("words")) {
     out.kind = FlagRow::Kind::words;
     for (const auto& [theirs, ours] : words->fields) out.words.emplace_back(theirs, ours.scalar);
+    if (const auto* noted = row.find("noted"))
+      for (const auto& [theirs, what] : noted->fields) out.noted.emplace_back(theirs, what.scalar);
     if (const auto* refused = row.find("refused_words"))
       for (const auto& [theirs, why] : refused->fields) out.refused_words.emplace_back(theirs, why.scalar);
   }

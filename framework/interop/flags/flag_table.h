@@ -34,6 +34,7 @@ struct FlagRow {
   std::string fixed;  ///< Kind::fixed: the value that the bare flag sets
   std::vector<std::pair<std::string, std::string>> words;          ///< Kind::words: their word -> ours
   std::vector<std::pair<std::string, std::string>> refused_words;  ///< Kind::words: their word -> why it is refused
+  std::vector<std::pair<std::string, std::string>> noted;  ///< Kind::words: their word -> what the converter reports
   std::string absent;       ///< our value if the flag is not given: the other program's default
   bool empty_text = false;  ///< `absent` is given as an empty text, which its argument is then; else null
   std::string theirs;       ///< Kind::words: the other program's default, if `absent` deliberately means something else
@@ -110,9 +111,10 @@ struct Conversion {
 /// `always` is like `also`, but takes precedence over such a flag. `settings` beside `words` are further options and
 /// values of a word, as `also`; beside `to` alone they also list all words that the flag accepts. `also_to`, a list of
 /// options, gives them the flag's own value, as `also`. `refused_words` beside `words` gives, for each further word,
-/// why it is refused. A word may be converted to a word that the option does not support yet: that is planned. `takes`
-/// is the number of words that follow: none, one, optional (none or one) or many; the default is one, with `value`
-/// none. `dest` is the name of its argument if it is not the flag's name with underscores.
+/// why it is refused; `noted`, what the converter reports of a word. A word may be converted to a word that the option
+/// does not support yet: that is planned. `takes` is the number of words that follow: none, one, optional (none or one)
+/// or many; the default is one, with `value` none. `dest` is the name of its argument if it is not the flag's name with
+/// underscores.
 ///
 /// What a key of a file sets takes precedence over every flag. `absent` of a key is the value in the file's own words
 /// that the program assumes if a file has the map of the key, but not the key. `decides: true`: if its value is

@@ -274,7 +274,8 @@ Source read_source(const std::string& file, const SourceOptions& options, const 
   if (source.kind == Source::Kind::script || source.kind == Source::Kind::model_args) {
     read_launch(source, file, options, facts, mappings, report);
   } else {
-    const auto tree = options::read_yaml(file, {}, report);
+    options::Report unheard;  // of a file that is not read
+    const auto tree = options::read_yaml(file, {}, source.kind == Source::Kind::other ? unheard : report);
     if (const auto form = form_of(tree, mappings);
         (form == RecipeForm::none && report.good()) || form == RecipeForm::other)
       refuse_form(tree, mappings, report);

@@ -213,6 +213,16 @@ HuggingFaceModel::HuggingFaceModel(const fs::path& folder, const options::Mappin
       packed_(packed_of(*files_)),
       table_(table_of_files(mappings)) {
   table_.take_transposed([this](const auto& part) { return packed(part) != nullptr; });
+  check_tensors();
+  take_states();
+}
+
+HuggingFaceModel::HuggingFaceModel(const HuggingFaceModel& model, std::unique_ptr<const checkpoint::NamedTensors> files)
+    : folder_(model.folder_), config_(model.config_), files_(std::move(files)), packed_(), table_(model.table_) {
+  check_tensors();
+}
+
+void HuggingFaceModel::check_tensors() {
   for (std::size_t i = 0; i < table_.rows().size(); ++i) rows_.emplace(table_.rows()[i].name, i);
   refuse_missing_and_left_over();
   refuse_other_types();
@@ -335,6 +345,7 @@ DType HuggingFaceModel::type_of_part(const std::string& part) const {
 }
 
 Shape HuggingFaceModel::shape(const std::string& name) const {
+  if (const auto [state, weight] = state_of(name); state != nullptr) return state->shape(weight);
   const auto& wanted = row(name);
   try {
     return shape_of(wanted, part_shapes(wanted));
@@ -344,6 +355,7 @@ Shape HuggingFaceModel::shape(const std::string& name) const {
 }
 
 DType HuggingFaceModel::dtype(const std::string& name) const {
+  if (const auto [state, weight] = state_of(name); state != nullptr) return state->dtype(weight);
   const auto& from = row(name).from;
   const auto type = type_of_part(from.front());
   for (const auto& part : from)
@@ -352,6 +364,7 @@ DType HuggingFaceModel::dtype(const std::string& name) const {
 }
 
 void HuggingFaceModel::read(const std::string& name, const Tensor& into) const {
+  if (const auto [state, weight] = state_of(name); state != nullptr) return state->read(weight, into);
   const auto& wanted = row(name);
   const auto shapes = part_shapes(wanted);
   const auto whole_shape = shape_of(wanted, shapes);

@@ -79,6 +79,8 @@ class HuggingFaceFormat final : public checkpoint::CheckpointFormat {
   /// See quantised_folder.h.
   std::filesystem::path quantised(const std::filesystem::path& folder, const checkpoint::Quantisation& how,
                                   const options::Mappings& mappings, std::vector<std::string>& notes) const override;
+  std::optional<std::int64_t> quantised_bytes(const std::string& name, std::int64_t elements,
+                                              const checkpoint::Quantisation& how) const override;
   /// Files that Transformers needs beside a model and that Tessera only copies: config.json, tokenizer.json,
   /// generation_config.json, ..., as blobs "hf.<name>" of a checkpoint.
   checkpoint::Blobs carried_files(const std::filesystem::path& folder) const override;
@@ -98,7 +100,9 @@ std::vector<std::int32_t> end_tokens(const std::filesystem::path& folder);
 
 /// A folder with config.json and *.safetensors, as `save_pretrained` writes it, accessed with our names and layouts; or
 /// with config.json and what torch.distributed.checkpoint saved of several processes. Opening reads only headers.
-/// Weights may be in a storage type of packed_weights.h.
+/// Weights may be in a storage type of packed_weights.h. Optimizer state that torch.distributed.checkpoint saved beside
+/// the model, as torch's get_optimizer_state_dict names it, is there as "optimizer.<word>.<weight>", in our layouts
+/// too.
 class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
  public:
   /// Opens the folder. A model whose files have no layers of multi-token prediction has none, whatever config.json
@@ -117,7 +121,7 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
 
   const std::filesystem::path& folder() const override { return folder_; }
   std::vector<std::string> names() const override;  ///< in the table's order
-  bool has(const std::string& name) const override { return rows_.count(name) != 0; }
+  bool has(const std::string& name) const override { return rows_.count(name) != 0 || state_of(name).first != nullptr; }
   Shape shape(const std::string& name) const override;
   DType dtype(const std::string& name) const override;  ///< float32 if the types of its parts differ
   void read(const std::string& name, const Tensor& into) const override;
@@ -131,10 +135,17 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   std::optional<StoredMatrix> stored(const checkpoint::TensorRange& range) const override;
   std::string_view storage_type(const std::string& name) const override;
 
+  std::vector<std::string> optimizer_names() const override;
+  std::int64_t iteration() const override { return states_.empty() ? 0 : steps_; }
+  /// With optimizer state: its number of steps. The rest is unknown: no samples were consumed, there is no seed.
+  std::optional<checkpoint::Progress> progress() const override;
+  bool continues_by_request() const override { return true; }
+
   const checkpoint::Blobs& blobs() const override { return carried_; }  ///< the carried_files of its folder
   options::Value recipe() const override { return recipe_with(config_.model_config); }
   std::vector<std::string> tokenizer_options() const override { return folder_tokenizer_sets(folder_); }
   std::vector<std::string> notes() const override;
+  std::vector<std::string> notes_of_files() const override;
   std::string description() const override;
   std::uint64_t bytes() const override;
   void verify() const override;  ///< Throws DamageError; ConfigError if the files have no checksums.
@@ -150,6 +161,12 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   std::vector<Theirs> theirs(const std::string& name, std::span<const float> elements) const;
 
  private:
+  /// The tensors `files`, which have the names of those of `model`, in place of these.
+  HuggingFaceModel(const HuggingFaceModel& model, std::unique_ptr<const checkpoint::NamedTensors> files);
+  void check_tensors();
+  void take_states();
+  /// The tensors of which `name` is the state, and the weight to which it belongs; null: it is no state.
+  std::pair<const HuggingFaceModel*, std::string> state_of(const std::string& name) const;
   WeightTable table_of_files(const options::Mappings& mappings);
   const WeightRow& row(const std::string& name) const;
   std::vector<Shape> part_shapes(const WeightRow& row) const;
@@ -175,7 +192,10 @@ class HuggingFaceModel final : public checkpoint::OpenedCheckpoint {
   std::unique_ptr<const checkpoint::NamedTensors> files_;
   PackedWeights packed_;
   WeightTable table_;
-  std::map<std::string, std::size_t> rows_;  ///< our name -> row of the table
+  std::map<std::string, std::size_t> rows_;                                ///< our name -> row of the table
+  std::map<std::string, std::unique_ptr<const HuggingFaceModel>> states_;  ///< of the optimizer, by word: "exp_avg"
+  std::int64_t steps_ = 0;                                                 ///< of the optimizer
+  std::string no_states_;  ///< why state that is in the files is not read
 };
 
 }  // namespace tessera::hugging_face

@@ -9,6 +9,11 @@
 namespace tessera::hugging_face {
 
 void HuggingFaceModel::read_box(const checkpoint::TensorRange& into) const {
+  if (auto [state, weight] = state_of(into.name); state != nullptr) {
+    auto of_weight = into;
+    of_weight.name = std::move(weight);
+    return state->read_box(of_weight);
+  }
   if (into.tensor.shape().rank() != 2) return WeightSource::read_box(into);
   const auto& wanted = row(into.name);
   if (const auto matrix = stored(into)) {
@@ -28,6 +33,7 @@ void HuggingFaceModel::read_box(const checkpoint::TensorRange& into) const {
 }
 
 bool HuggingFaceModel::reads_rows(const std::string& name) const {
+  if (const auto [state, weight] = state_of(name); state != nullptr) return state->reads_rows(weight);
   const auto all = shape(name);
   if (all.rank() != 2) return false;
   const auto& wanted = row(name);

@@ -11,6 +11,7 @@
 #include "framework/base/json.h"
 #include "framework/base/new_folder.h"
 #include "framework/checkpoint/layout.h"
+#include "framework/checkpoint/room.h"
 #include "framework/interop/hugging_face/config_rules.h"
 #include "framework/interop/tables/config_table.h"
 #include "framework/interop/tables/our_names.h"
@@ -54,20 +55,23 @@ class Exporter {
     plan();
   }
 
+  std::uint64_t bytes() const {
+    std::uint64_t all = 0;
+    for (const auto& shard : shards_)
+      for (const auto& piece : shard) all += piece.bytes();
+    return all;
+  }
+
   void write(const fs::path& folder) {
     Json map = Json::object();
-    std::uint64_t total = 0;
     for (std::size_t i = 0; i < shards_.size(); ++i) {
       const auto name = names_.empty() ? shard_name(i, shards_.size()) : names_[i];
       write_shard(folder / name, shards_[i]);
-      for (const auto& piece : shards_[i]) {
-        map[piece.name] = name;
-        total += piece.bytes();
-      }
+      for (const auto& piece : shards_[i]) map[piece.name] = name;
     }
     if (shards_.size() > 1 || !names_.empty())
       write_file_atomic(folder / index_file,
-                        Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+                        Json{{"metadata", {{"total_size", bytes()}}}, {"weight_map", map}}.dump(2) + "\n");
     for (const auto& [name, content] : how_.files) write_file_atomic(folder / name, content);
   }
 
@@ -341,6 +345,7 @@ std::vector<std::string> write_hugging_face(const fs::path& out, const options::
 std::vector<std::string> write_hugging_face(const fs::path& out, WeightTable table,
                                             const checkpoint::WeightSource& weights, const HuggingFaceExport& how) {
   Exporter exporter(weights, how, std::move(table));
+  checkpoint::must_have_room(out, exporter.bytes());
   make_new_folder(out, [&](const fs::path& folder) { exporter.write(folder); });
   return exporter.notes();
 }

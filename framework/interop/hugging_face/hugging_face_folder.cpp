@@ -75,7 +75,7 @@ std::unique_ptr<const checkpoint::NamedTensors> open_model_tensors(const fs::pat
   auto files = torch::open_tensor_folder(folder);
   if (auto* of_processes = dynamic_cast<torch::DcpTensors*>(files.get())) {
     const auto table = weight_table(config.weights_table, config.model_config, mappings, folder.string());
-    if (const auto prefix = prefix_in(*files, table); !prefix.empty()) of_processes->take_below(prefix);
+    of_processes->take_below(prefix_in(*files, table));
   }
   return files;
 }
@@ -164,10 +164,7 @@ std::string HuggingFaceModel::description() const {
 
 std::vector<std::string> HuggingFaceModel::notes() const {
   auto notes = config_.notes;
-  if (const auto* saved = dynamic_cast<const torch::DcpTensors*>(files_.get()); saved && saved->left_out().second > 0)
-    notes.push_back(text(folder_.string(), ": ", saved->left_out().second,
-                         " tensors beside those of the model are not read, such as '", saved->left_out().first,
-                         "': the optimizer state of torch.distributed.checkpoint is not converted"));
+  for (auto& note : notes_of_files()) notes.push_back(std::move(note));
   return notes;
 }
 

@@ -1,7 +1,6 @@
 #include "framework/interop/hugging_face/peft_rules.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "framework/unicode/regex.h"
 
@@ -43,22 +42,6 @@ std::int64_t peft_number(const Value* patterns, const std::string& module, std::
 std::int64_t peft_integer(const Value& lora_config, const char* option, std::int64_t otherwise) {
   const auto* value = lora_config.find(option);
   return value == nullptr || value->kind != Value::Kind::scalar ? otherwise : std::stoll(value->scalar);
-}
-
-double peft_scale(const Value& lora_config, const std::string& module, std::int64_t rank) {
-  const auto alpha = peft_number(lora_config.find("alpha_pattern"), module, peft_integer(lora_config, "lora_alpha", 8));
-  const auto* root = lora_config.find("use_rslora");
-  const auto r = static_cast<double>(rank);
-  return static_cast<double>(alpha) / (root != nullptr && root->scalar == "true" ? std::sqrt(r) : r);
-}
-
-std::string peft_pattern_name(const PeftNames& names, const std::string& ours) {
-  for (const auto& experts : names.experts())
-    if (ours.rfind(experts.layer, 0) == 0 && (ours.ends_with(".linear_fc1") || ours.ends_with(".linear_fc2")))
-      return experts.name + (ours.ends_with(".linear_fc1") ? ".gate_up_proj" : ".down_proj");
-  const auto modules = names.of_ours(ours);
-  if (modules.empty()) return ours;
-  return modules.front()->name + (ours.ends_with(".mlp.router") ? ".weight" : "");
 }
 
 }  // namespace tessera::hugging_face

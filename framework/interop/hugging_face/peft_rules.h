@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 
-#include "framework/interop/hugging_face/peft_names.h"
 #include "framework/options/value.h"
 
 namespace tessera::hugging_face {
@@ -19,11 +18,5 @@ bool peft_in_layers(const options::Value* layers, const std::string& module);
 std::int64_t peft_number(const options::Value* patterns, const std::string& module, std::int64_t otherwise);
 /// An integer option; `otherwise` if it is not set.
 std::int64_t peft_integer(const options::Value& lora_config, const char* option, std::int64_t otherwise);
-
-/// The factor of B A of a module with this rank: alpha / rank, or with use_rslora alpha / sqrt(rank).
-double peft_scale(const options::Value& lora_config, const std::string& module, std::int64_t rank);
-/// The name by which PEFT's patterns know a layer of ours, or a part of one: that of its first module, or of the
-/// parameter that Transformers 5 has for it.
-std::string peft_pattern_name(const PeftNames& names, const std::string& ours);
 
 }  // namespace tessera::hugging_face

@@ -16,6 +16,7 @@
 #include "framework/checkpoint/laid_out_weights.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/interop/hugging_face/packed_weights.h"
+#include "framework/kernels/nf4.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -195,6 +196,15 @@ fs::path quantised_folder(const fs::path& folder, const checkpoint::Quantisation
 fs::path HuggingFaceFormat::quantised(const fs::path& folder, const checkpoint::Quantisation& how,
                                       const options::Mappings& mappings, std::vector<std::string>& notes) const {
   return quantised_folder(folder, how, mappings, notes);
+}
+
+std::optional<std::int64_t> HuggingFaceFormat::quantised_bytes(const std::string& name, std::int64_t elements,
+                                                               const checkpoint::Quantisation& how) const {
+  if (!is_quantised(name)) return std::nullopt;
+  const auto blocks = [](std::int64_t of, std::int64_t size) { return (of + size - 1) / size; };
+  const auto maxima = blocks(elements, kernels::nf4_block);
+  const auto of_maxima = how.nested ? maxima + 4 * blocks(maxima, kernels::nf4_nested_block) : 4 * maxima;
+  return kernels::nf4_bytes(elements) + of_maxima;
 }
 
 }  // namespace tessera::hugging_face

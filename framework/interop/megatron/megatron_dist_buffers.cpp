@@ -101,7 +101,12 @@ class BufferReader {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& message) const { throw ConfigError(text(speaker_, ": ", message)); }
+  /// Which elements of a buffer belong to which weight follows from the layout that saved it.
+  [[noreturn]] void refuse(const std::string& message) const {
+    throw ConfigError(text(speaker_, ": ", message, "; let Megatron-LM save the checkpoint in a form that does not ",
+                           "depend on its ranks: with --dist-ckpt-optim-fully-reshardable from core_v0.15 on, before ",
+                           "that without --no-ckpt-fully-parallel-save, or with --ckpt-format torch"));
+  }
 
   void read_layout() {
     layout_.tensor = saved_.count("tensor_model_parallel_size", 1);
@@ -134,7 +139,7 @@ class BufferReader {
     layout_.layers = parallel::layer_shares(cut, layers, mistakes);
     if (!mistakes.empty())
       refuse(text("has optimizer state in buffers of pipeline stages; its arguments do not say which layers each had: ",
-                  mistakes[0].message, "; save it with --ckpt-fully-parallel-save, or with --ckpt-format torch"));
+                  mistakes[0].message));
   }
 
   /// Number of the first layer of a chunk: layers are numbered through chunk 0 of all stages, then chunk 1, ...

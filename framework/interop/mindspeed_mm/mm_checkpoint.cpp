@@ -98,6 +98,12 @@ options::Value MmCheckpoint::recipe() const {
                          "that it was made of with --like, or load it in a run whose recipe has model_config"));
 }
 
+std::vector<std::string> MmCheckpoint::notes() const {
+  return {text(folder_.string(), ": ", table_.assumption_of(table_.releases().front()),
+               "; such a folder has to pass through `tessera checkpoint mm-convert Qwen2VLConverter mm_to_hf "
+               "--mm-version RELEASE`")};
+}
+
 std::string MmCheckpoint::description() const {
   return text("MindSpeed-MM, ", layout_.tensor_parallel, " tensor-parallel x ", layout_.stages(), " pipeline ranks");
 }

@@ -50,6 +50,7 @@ class MmCheckpoint final : public checkpoint::OpenedCheckpoint {
   options::Value recipe() const override;
   std::vector<std::string> tokenizer_options() const override { return tokenizer_options_; }
   std::string description() const override;
+  std::vector<std::string> notes() const override;
   std::uint64_t bytes() const override { return tensors_->file_bytes(); }
   void verify() const override { tensors_->verify(); }
 

@@ -24,7 +24,15 @@ namespace fs = std::filesystem;
 
 constexpr const char* table_name = "weights/mindspeed_mm.yaml";
 
-fs::path config_in(const std::string& folder) { return fs::path(folder) / "config.json"; }
+/// The config.json of the folder of Transformers that hf_config.hf_dir names.
+fs::path config_in(const std::string& folder) {
+  auto file = fs::path(folder) / "config.json";
+  if (!fs::exists(file))
+    throw ConfigError(text("hf_config.hf_dir is ", folder, ": ",
+                           fs::is_directory(folder) ? "it has no config.json" : "no such folder",
+                           "; give the folder of Hugging Face Transformers that has the model"));
+  return file;
+}
 
 void must_be_divisible(const MmSource& source, const MmLayout& layout) {
   if (const auto wrong = indivisible(source, layout); !wrong.empty())
@@ -69,6 +77,9 @@ class Conversion {
     if (embedding != model.embedding())
       throw ConfigError(text(o.mm_dir, ": the embedding is ", embedding, "; ", config_in(options_.hf.hf_dir).string(),
                              " says ", model.embedding(), " (vocab_size, hidden_size)"));
+    if (!o.tower_qkv)
+      tell(text(o.mm_dir, ": ", table_.assumption_of(release_),
+                "; if it is of another one, name that with --mm-version"));
     write_hf(source, model);
   }
 

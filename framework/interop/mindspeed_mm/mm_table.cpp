@@ -142,6 +142,14 @@ bool MmTable::concatenates_tower_qkv(const std::string& release) const {
   throw ConfigError(text("MindSpeed-MM ", release, " is not known; give one of ", joined(releases())));
 }
 
+std::string MmTable::assumption_of(const std::string& release) const {
+  const bool here = concatenates_tower_qkv(release);
+  std::vector<std::string> same, others;
+  for (const auto& [name, concatenates] : releases_) (concatenates == here ? same : others).push_back(name);
+  return text("is read as a folder of MindSpeed-MM ", joined(same), "; those of ", joined(others),
+              " order the rows of the vision tower's query, key and value projections otherwise, which no file tells");
+}
+
 std::string numbered_name(const MmRow& row, std::int64_t layer) { return with_layer(row.theirs, layer); }
 
 std::string our_name(const MmRow& row, std::int64_t layer) { return with_layer(row.ours, layer); }

@@ -60,6 +60,9 @@ class MmTable {
   /// unknown release.
   std::vector<std::string> releases() const;
   bool concatenates_tower_qkv(const std::string& release) const;
+  /// A line about a folder that is read as one of `release` or of one like it: files do not tell the order of that
+  /// projection's rows.
+  std::string assumption_of(const std::string& release) const;
 
  private:
   void add_row(const options::Value::Field& field);

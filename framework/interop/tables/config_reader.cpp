@@ -124,6 +124,7 @@ class ConfigReader {
 
   /// What the family means where the key is left out.
   void take_absent(const std::string& key, const options::Value& row) {
+    if (row.find("ignored") != nullptr) return;  // of a table that this one is like
     if (const auto* required = row.find("required"); required != nullptr) return check_required(key, row, *required);
     const auto* absent = row.find("absent");
     if (absent == nullptr) return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -72,18 +73,74 @@ bool is_plain_dcp(const fs::path& folder) {
   return fs::exists(folder / dcp_index_file) && !fs::exists(folder / "metadata.json");
 }
 
-DcpTensors::DcpTensors(const fs::path& folder) : path_(folder), folder_(folder) {
-  for (const auto& tensor : folder_.index().tensors) tensors_.emplace(tensor.key, &tensor);
+DcpTensors::DcpTensors(const fs::path& folder) : path_(folder), folder_(std::make_shared<const DcpFolder>(folder)) {
+  for (const auto& tensor : folder_->index().tensors) tensors_.emplace(tensor.key, &tensor);
 }
 
+namespace {
+
+struct StateKey {
+  std::string word, name;
+};
+
+/// What a key says of optimizer state. `is_model`: whether a name is one of the model's. A module that wraps the model
+/// is in the name of the state, and may be in `prefix`.
+std::optional<StateKey> state_in(const std::string& key, const std::string& prefix,
+                                 const std::function<bool(const std::string& name)>& is_model) {
+  const std::string begin = "state.";
+  auto at = key.find(begin);
+  while (at != std::string::npos && at > 0 && key[at - 1] != '.') at = key.find(begin, at + 1);
+  const auto dot = key.rfind('.');
+  if (at == std::string::npos || dot <= at + begin.size()) return std::nullopt;
+  const auto name = key.substr(at + begin.size(), dot - at - begin.size());
+  if (is_model(name)) return StateKey{key.substr(dot + 1), name};
+  for (std::size_t first = 0; first < prefix.size(); first = prefix.find('.', first) + 1) {
+    const auto wrapper = prefix.substr(first);
+    if (name.starts_with(wrapper) && is_model(name.substr(wrapper.size())))
+      return StateKey{key.substr(dot + 1), name.substr(wrapper.size())};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 void DcpTensors::take_below(const std::string& prefix) {
-  std::map<std::string, const DcpTensor*> taken;
-  for (const auto& [name, tensor] : tensors_)
-    if (name.size() > prefix.size() && name.rfind(prefix, 0) == 0)
-      taken.emplace(name.substr(prefix.size()), tensor);
-    else if (left_out_.second++ == 0)
-      left_out_.first = name;
+  Tensors taken;
+  const auto is_below = [&](const std::string& key) { return key.size() > prefix.size() && key.starts_with(prefix); };
+  for (const auto& [key, tensor] : tensors_)
+    if (is_below(key)) taken.emplace(key.substr(prefix.size()), tensor);
+  for (const auto& [key, tensor] : tensors_) {
+    if (const auto state = state_in(key, prefix, [&](const auto& name) { return taken.contains(name); })) {
+      if (!states_[state->word].emplace(state->name, tensor).second)
+        throw ConfigError(text(path_.string(), ": '", key, "' and another tensor are both the ", state->word, " of '",
+                               state->name, "'; save one optimizer for each parameter"));
+      if (is_below(key)) taken.erase(key.substr(prefix.size()));
+    } else if (!is_below(key) && left_out_.second++ == 0) {
+      left_out_.first = key;
+    }
+  }
   tensors_ = std::move(taken);
+}
+
+std::vector<std::string> DcpTensors::state_words() const {
+  std::vector<std::string> words;
+  for (const auto& [word, tensors] : states_) words.push_back(word);
+  return words;
+}
+
+std::unique_ptr<DcpTensors> DcpTensors::state(const std::string& word) const {
+  auto one = std::make_unique<DcpTensors>(*this);
+  one->tensors_ = states_.at(word);
+  one->states_.clear();
+  one->left_out_ = {};
+  return one;
+}
+
+std::vector<std::string> DcpTensors::notes() const {
+  if (left_out_.second == 0) return {};
+  return {text(path_.string(), ": ", left_out_.second, " tensors beside those of the model are not read, such as '",
+               left_out_.first, "': of a folder of torch.distributed.checkpoint only the weights are, and optimizer ",
+               "state under the names of torch's get_optimizer_state_dict")};
 }
 
 std::vector<std::string> DcpTensors::names() const {
@@ -100,11 +157,11 @@ const DcpTensor& DcpTensors::stored(const std::string& name) const {
 
 WholeTensor DcpTensors::whole(const std::string& name) const {
   const auto& tensor = stored(name);
-  const auto& index = folder_.index();
+  const auto& index = folder_->index();
   const auto chunks = index.chunks_of(tensor);
   if (chunks.size() == 1) {  // the index has checked that it is all of the tensor
-    auto elements = folder_.elements(tensor, chunks[0]);
-    folder_.require_intact(chunks[0]);
+    auto elements = folder_->elements(tensor, chunks[0]);
+    folder_->require_intact(chunks[0]);
     return {elements};
   }
   auto [memory, into] = new_tensor(tensor.type, tensor.size);
@@ -114,19 +171,19 @@ WholeTensor DcpTensors::whole(const std::string& name) const {
 
 void DcpTensors::read_box(const std::string& name, const Box& box, const Tensor& into) const {
   const auto& tensor = stored(name);
-  const auto& index = folder_.index();
+  const auto& index = folder_->index();
   for (const auto& chunk : index.chunks_of(tensor)) {
     const auto offsets = index.offsets(tensor, chunk);
     const auto there = Box::of({offsets.begin(), offsets.end()}, Shape(index.extents(tensor, chunk)));
     const auto common = intersection(there, box);
     if (!common) continue;
-    checkpoint::copy_box(*common, folder_.elements(tensor, chunk), there, into, box);
-    folder_.require_intact(chunk);
+    checkpoint::copy_box(*common, folder_->elements(tensor, chunk), there, into, box);
+    folder_->require_intact(chunk);
   }
 }
 
 bool DcpTensors::verify() const {
-  folder_.verify();
+  folder_->verify();
   return true;
 }
 

@@ -22,8 +22,13 @@ class DcpTensors final : public checkpoint::NamedTensors {
   /// Throws as DcpFolder.
   explicit DcpTensors(const std::filesystem::path& folder);
   /// From now on only tensors whose keys begin with `prefix` are there, without it: "model." of a state dict in
-  /// another.
+  /// another. Optimizer state of these tensors, "optimizer.state.<name>.<word>" as torch's get_optimizer_state_dict
+  /// names it, is kept for state(). Throws ConfigError if two keys are the same state.
   void take_below(const std::string& prefix);
+  /// The words of the optimizer state: "exp_avg", "step".
+  std::vector<std::string> state_words() const;
+  /// The state of one word under the names of the tensors to which it belongs. It keeps the files open by itself.
+  std::unique_ptr<DcpTensors> state(const std::string& word) const;
 
   std::vector<std::string> names() const override;
   bool has(const std::string& name) const override { return tensors_.count(name) != 0; }
@@ -33,8 +38,8 @@ class DcpTensors final : public checkpoint::NamedTensors {
   std::optional<checkpoint::MappedTensor> mapped_whole(const std::string&) const override { return std::nullopt; }
   bool reads_boxes() const override { return true; }
   void read_box(const std::string& name, const Box& box, const Tensor& into) const override;
-  /// The first of the tensors that take_below() took away, and their number.
-  const std::pair<std::string, std::size_t>& left_out() const { return left_out_; }
+  /// Of the tensors that take_below() took away and that are no state: their number, and the first.
+  std::vector<std::string> notes() const override;
   /// whole() has verified the checksums of what it gave.
   void require_intact() const override {}
   bool verify() const override;
@@ -43,10 +48,13 @@ class DcpTensors final : public checkpoint::NamedTensors {
  private:
   const DcpTensor& stored(const std::string& name) const;
 
+  using Tensors = std::map<std::string, const DcpTensor*>;
+
   std::filesystem::path path_;
-  DcpFolder folder_;
-  std::map<std::string, const DcpTensor*> tensors_;
-  std::pair<std::string, std::size_t> left_out_ = {};
+  std::shared_ptr<const DcpFolder> folder_;
+  Tensors tensors_;
+  std::map<std::string, Tensors> states_;              ///< by word, then by name
+  std::pair<std::string, std::size_t> left_out_ = {};  ///< by take_below(): the first, and their number
 };
 
 /// The tensors of a folder that HuggingFaceStorageWriter of torch.distributed.checkpoint has written with

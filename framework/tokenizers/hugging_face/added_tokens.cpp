@@ -7,7 +7,8 @@
 
 namespace tessera::tokenizers::hugging_face {
 
-AddedTokenFinder::AddedTokenFinder(std::vector<Entry> entries) : entries_(std::move(entries)) {
+AddedTokenFinder::AddedTokenFinder(std::vector<Entry> entries, bool passes_special)
+    : entries_(std::move(entries)), passes_special_(passes_special) {
   std::erase_if(entries_, [](const Entry& entry) { return entry.spelt.empty(); });
   std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.spelt < b.spelt; });
   for (const auto& entry : entries_) begins_[static_cast<unsigned char>(entry.spelt[0])] = true;
@@ -75,6 +76,7 @@ void AddedTokenFinder::find(std::string_view text, const Visit<Part>& sink) cons
     const auto& token = entries_[*found].token;
     auto begin = at, end = at + size;
     at = end;
+    if (passes_special_ && token.special) continue;
     if (token.single_word &&
         ((begin > 0 && is_word(unicode::before(text, begin))) || (end < text.size() && is_word(end))))
       continue;

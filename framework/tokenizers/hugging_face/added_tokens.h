@@ -26,7 +26,8 @@ class AddedTokenFinder {
     std::string spelt;
     AddedToken token;
   };
-  explicit AddedTokenFinder(std::vector<Entry> entries);
+  /// `passes_special`: special tokens are passed over as ordinary text, with the shorter tokens inside them.
+  explicit AddedTokenFinder(std::vector<Entry> entries, bool passes_special = false);
   bool empty() const { return entries_.empty(); }
 
   /// A part of the text: an added token (with its id), or the text between tokens.
@@ -51,6 +52,7 @@ class AddedTokenFinder {
   std::vector<Node> nodes_;
   std::vector<unsigned char> bytes_;  // the byte that leads from its parent to a node
   std::array<bool, 256> begins_{};
+  bool passes_special_;
 };
 
 }  // namespace tessera::tokenizers::hugging_face

@@ -262,8 +262,13 @@ void Engine::refresh_finders() {
     spelt_[token.id] = spelt;
     (token.normalized ? normal : plain).push_back({std::move(spelt), token});
   }
-  plain_finder_ = std::make_unique<AddedTokenFinder>(std::move(plain));
-  normalized_finder_ = std::make_unique<AddedTokenFinder>(std::move(normal));
+  plain_finder_ = std::make_unique<AddedTokenFinder>(std::move(plain), splits_special_tokens_);
+  normalized_finder_ = std::make_unique<AddedTokenFinder>(std::move(normal), splits_special_tokens_);
+}
+
+void Engine::set_split_special_tokens(bool split) {
+  splits_special_tokens_ = split;
+  refresh_finders();
 }
 
 std::optional<std::int32_t> Engine::find(std::string_view token) const {

@@ -29,6 +29,8 @@ class Engine {
   void add_tokens(const std::vector<AddedToken>& tokens);
   const std::vector<AddedToken>& added_tokens() const { return added_; }
   void set_clean_up(bool clean_up) { clean_up_ = clean_up; }
+  /// Whether special tokens in a text are encoded as ordinary text, `encode_special_tokens` of the library.
+  void set_split_special_tokens(bool split);
 
   std::optional<std::int32_t> find(std::string_view token) const;
   /// Number of tokens, added ones included.
@@ -61,7 +63,8 @@ class Engine {
   Normalizers normalizers_;
   PreTokenizers pre_tokenizers_;
   std::unique_ptr<TokenModel> model_;
-  bool is_bpe_ = false, clean_up_ = false, keeps_ascii_ = true, splits_at_metaspace_ = false;
+  bool is_bpe_ = false, clean_up_ = false, splits_special_tokens_ = false, keeps_ascii_ = true,
+       splits_at_metaspace_ = false;
   std::string padding_token_;
   std::vector<AddedToken> added_;
   std::unordered_map<std::string, std::int32_t> by_content_;  // of the added tokens

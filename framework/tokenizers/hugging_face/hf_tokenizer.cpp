@@ -25,12 +25,18 @@ using hugging_face::JsonValue;
 
 struct HuggingFaceOptions {
   std::string tokenizer_model;
+  std::optional<bool> split_special_tokens;
 };
 
 void describe(options::Schema<HuggingFaceOptions>& s) {
   s.when_changed(options::Change::file);
   s.option("tokenizer_model", &HuggingFaceOptions::tokenizer_model,
            "Folder with tokenizer.json, and tokenizer_config.json if it has one, as Hugging Face models come.");
+  s.option("split_special_tokens", &HuggingFaceOptions::split_special_tokens,
+           "Encode special tokens in a text as ordinary text, as Transformers does; null: as tokenizer_config.json "
+           "says, else false.")
+      .when_changed(options::Change::told)
+      .no_flag("a key of MindSpeed-MM's data.json");
 }
 
 constexpr std::array<std::string_view, 7> special_names = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -108,7 +114,6 @@ class HuggingFaceTokenizer final : public Tokenizer {
       : given_(options.tokenizer_model), folder_(folder_of(given_)) {
     const SideFile config(folder_, "tokenizer_config.json"), map(folder_, "special_tokens_map.json"),
         model(folder_, "config.json");
-    refuse_unknown(config);
     tokenizer_class_ = class_of(config, model);
     const auto file = (folder_ / "tokenizer.json").string();
     std::optional<bool> prefix_space;
@@ -116,6 +121,9 @@ class HuggingFaceTokenizer final : public Tokenizer {
       prefix_space = value->boolean();
     engine_ = std::make_unique<Engine>(file, files::read_input(file, "tokenizer"), prefix_space);
     add_tokens(config, map);
+    const auto split = config.find("split_special_tokens");
+    splits_special_tokens_ = options.split_special_tokens.value_or(split && split->boolean());
+    engine_->set_split_special_tokens(splits_special_tokens_);
     if (const auto value = config.find("clean_up_tokenization_spaces"))
       engine_->set_clean_up(value->boolean() && !engine_->is_bpe());
     read_chat_template(config);
@@ -138,7 +146,12 @@ class HuggingFaceTokenizer final : public Tokenizer {
     if (!template_mistake_.empty()) throw ConfigError(template_mistake_);
     return chat_template_;
   }
-  Identity identity() const override { return {"_HuggingFaceTokenizer", {given_}, {}}; }
+  bool splits_special_tokens() const override { return splits_special_tokens_; }
+  Identity identity() const override {
+    Identity all{"_HuggingFaceTokenizer", {given_}, {}};
+    if (splits_special_tokens_) all.options.emplace_back("split_special_tokens", "True");
+    return all;
+  }
   std::string piece(std::int32_t id) const override { return engine_->piece(id); }
   std::unique_ptr<Decoder> decoder() const override { return engine_->decoder(); }
   std::vector<SourceFile> files() const override {
@@ -162,11 +175,6 @@ class HuggingFaceTokenizer final : public Tokenizer {
     throw ConfigError(text("tokenizer_model: the folder '", given, "' has no tokenizer.json",
                            there.empty() ? "" : ", only " + there,
                            "; let transformers write it: AutoTokenizer.from_pretrained(...).save_pretrained(...)"));
-  }
-
-  static void refuse_unknown(const SideFile& config) {
-    if (const auto value = config.find("split_special_tokens"); value && value->boolean())
-      value->refuse("true is not supported; set it to false");
   }
 
   static std::string class_of(const SideFile& config, const SideFile& model) {
@@ -354,6 +362,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   std::optional<std::int32_t> eos_;
   std::vector<NamedToken> named_;
   std::optional<std::string> chat_template_;
+  bool splits_special_tokens_ = false;
   std::string template_mistake_;  // why there is no template, when there should be one
   std::vector<std::string> sources_;
 };

@@ -114,7 +114,7 @@ Json RunReports::facts() {
 void RunReports::measure_products() {
   auto& rate = run_.numbers.product_rate;
   if (rate == 0)
-    rate = kernels::product_rate(run_.threads, run_.setup.model.precision.compute, 0.05) * run_.world.size();
+    rate = kernels::product_rate(run_.threads, run_.setup.model.precision.compute, 0.02) * run_.world.size();
 }
 
 void RunReports::measure(reporting::StepRecord& record, const StepIntent& intent, std::optional<double> waited) {
@@ -281,10 +281,13 @@ std::string RunReports::memory_line() const {
   const auto words = [](std::int64_t bytes) { return in_binary_units(static_cast<double>(bytes)); };
   const auto all = memory();
   const auto state = run_.state.bytes();
+  const auto& reference = run_.setup.model.reference;
+  const auto of_reference = reference ? reference->in_files() : 0;
   return text("weights ", words(state.weights), ", gradients ", words(all.gradients), ", optimizer state ",
               words(all.optimizer), ", activations ", words(all.activations), ", workspace ", words(all.workspace),
               all.messages > 0 ? text(", messages ", words(all.messages)) : "",
               state.in_files > 0 ? text("; mapped from files ", words(state.in_files)) : "",
+              of_reference > 0 ? text("; mapped by the reference model ", words(of_reference)) : "",
               "; the process without pages of files ", words(private_resident_bytes()), "; peak of the process ",
               words(peak_resident_bytes()));
 }

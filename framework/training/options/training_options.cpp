@@ -401,7 +401,7 @@ void describe_checkpoints(options::Schema<O>& s) {
        "What happens if tensors of the run are not in the checkpoint, or the reverse. raise_all: both are errors; "
        "raise_unexpected, assume_ok_unexpected: only what the checkpoint lacks is an error; log_unexpected, "
        "return_unexpected: what it lacks keeps its initial values and is logged; log_all, return_all: also what only "
-       "the checkpoint has is logged; ignore_all: neither is logged. For trained parameters, of any format.")
+       "the checkpoint has is logged; ignore_all: neither is logged. In every format.")
       .matters_when(loads, no_load);
   s.option("no_load_optim", &O::no_load_optim, "Do not load the optimizer state of the checkpoint; it starts at zero.")
       .matters_when(loads, no_load);

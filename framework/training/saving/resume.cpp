@@ -10,8 +10,8 @@
 #include "framework/training/saving/rates.h"
 #include "framework/training/saving/run_checkpoints.h"
 #include "framework/training/saving/shared_loading.h"
-#include "framework/training/saving/strictness.h"
 #include "framework/training/setup/given_checkpoint.h"
+#include "framework/training/setup/strictness.h"
 #include "framework/training/setup/upcycling.h"
 #include "framework/worker/launch_link.h"
 
@@ -118,14 +118,11 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
   std::vector<checkpoint::TensorRange> weights, slots;
   naming_options(changes, [&] {
     auto all = left_out ? state.trained_ranges() : state.weight_ranges();
-    auto known = setup.model.all_weights;
-    if (o.dist_ckpt_strictness != Strictness::raise_all) {
-      known = as_far_as_strict(given, known.empty() ? all : known, o, notes);
-      leave_out_lacking(given, o, all);
-    }
+    const auto known = expected_in(given, all_of_model(setup.model, all), setup, notes);
+    leave_out_lacking(given, o, all);
     weights = read_other_paddings(given, all, setup.model.tokens, notes);
     given.must_fit_weights(weights, known);
-    refuse_left_over(given, known.empty() ? all : known);
+    refuse_left_over(given, known);
     if (o.no_load_optim) return;
     slots = state.optimizer_ranges();
     drop_newly_trained(given, changes, slots, notes);
@@ -145,6 +142,7 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
     std::move(more.begin(), more.end(), std::back_inserter(notes));
   } else {
     map_frozen(given, state, weights, notes);
+    draw_lacking(given, o, state.frozen());
   }
   weights.insert(weights.end(), slots.begin(), slots.end());
   return {std::move(progress), std::move(weights)};
@@ -176,16 +174,15 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   refuse_packed(given, state.trained_ranges(), setup.model.upcycles);
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
-  auto all = setup.model.all_weights.empty() ? ranges : without_new_adapters(given, setup.model.all_weights);
-  if (setup.options.dist_ckpt_strictness != Strictness::raise_all && !setup.model.upcycles)
-    all = as_far_as_strict(given, std::move(all), setup.options, notes);
+  const auto all = expected_in(given, without_new_adapters(given, all_of_model(setup.model, ranges)), setup, notes);
   if (!setup.model.upcycles && !left_out)
-    naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, false)); });
+    naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, true)); });
   judge_changes(given, since, {.progress = false, .optimizer_state = false}, setup.options, notes);
   auto changes = load_frozen(given, setup, state, out.base);
   auto trained = without_new_adapters(given, state.trained_ranges());
   if (!setup.model.upcycles) leave_out_lacking(given, setup.options, trained);
-  auto more = load_weights(given, trained, left_out ? trained : all, setup.model.upcycles);
+  const auto fits = left_out ? checkpoint::with_paddings_of(given, trained, setup.model.tokens) : all;
+  auto more = load_weights(given, trained, fits, setup.model.upcycles);
   std::move(more.begin(), more.end(), std::back_inserter(changes));
   if (setup.model.upcycles)
     changes.emplace_back(
@@ -326,14 +323,15 @@ void load_given(TrainingSetup& setup, ModelState& state, kernels::Threads& threa
     out.notes.push_back(text("no checkpoint in ", place.string(), " yet: starting from scratch"));
     return draw(setup, state, threads);
   }
-  const auto all = setup.model.all_weights.empty() ? state.trained_ranges() : setup.model.all_weights;
+  const auto all = all_of_model(setup.model, state.trained_ranges());
   const bool is_base = without_new_adapters(*given, all).size() < all.size();
   if (setup.model.open_adapter && !is_base)
     throw ConfigError(text("training_config.load_checkpoint: ", given->folder().string(),
                            " has adapters itself, and lora_config.adapter names others; leave adapter out, or give "
                            "load_checkpoint the model without adapters"));
-  const bool resumes =
-      o.resume_training != Resume::never && !setup.model.weights_alone && !setup.model.upcycles && !is_base;
+  const auto asks =
+      given->continues_by_request() ? o.resume_training == Resume::always : o.resume_training != Resume::never;
+  const bool resumes = asks && !setup.model.weights_alone && !setup.model.upcycles && !is_base;
   const auto progress = resumes ? given->progress() : std::nullopt;
   draw(setup, state, threads, setup.model.upcycles ? nullptr : given.get());
   if (!progress) return begin_with(*given, setup, state, out);

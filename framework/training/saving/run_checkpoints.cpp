@@ -277,14 +277,14 @@ bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::pat
          (is_iteration && std::filesystem::equivalent(real.parent_path(), folder));
 }
 
-checkpoint::BelongsToRun belongs_to(const std::string& run) {
+BelongsToRun belongs_to(const std::string& run) {
   return [run](const std::filesystem::path& checkpoint) {
     const auto theirs = run_of(checkpoint);
     return theirs.empty() || theirs == run;
   };
 }
 
-checkpoint::BelongsToRun saved_by(const std::string& run) {
+BelongsToRun saved_by(const std::string& run) {
   return [run](const std::filesystem::path& checkpoint) { return !run.empty() && run_of(checkpoint) == run; };
 }
 
@@ -328,9 +328,9 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_index_of(const checkpoint::Fo
 
 void delete_old(const TrainingOptions& o, const checkpoint::CheckpointFormats& formats,
                 const options::Mappings& mappings, const std::string& run) {
-  checkpoint::prune(checkpoint_folder(o), o.prefix, 0);
-  if (saves_in_foreign_format(o)) checkpoint::prune(o.output_dir, "", 0);
-  if (o.saves_non_persistent()) checkpoint::prune(non_persistent_folder(o), o.prefix, 0);
+  checkpoint::delete_unfinished(checkpoint_folder(o), o.prefix);
+  if (saves_in_foreign_format(o)) checkpoint::delete_unfinished(o.output_dir, "");
+  if (o.saves_non_persistent()) checkpoint::delete_unfinished(non_persistent_folder(o), o.prefix);
   auto own = checkpoints_of_folder(o, formats);
   std::erase_if(own, [&](const auto& found) {
     const auto belongs = found.format == nullptr ? belongs_to(run) : saved_by(run);

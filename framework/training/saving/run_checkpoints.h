@@ -43,10 +43,12 @@ const checkpoint::CheckpointFormat* saving_format(const TrainingOptions& options
 /// a path does not exist.
 bool is_of_run_folder(const TrainingOptions& options, const std::filesystem::path& checkpoint);
 
+/// Returns whether the checkpoint in `folder` belongs to a run.
+using BelongsToRun = std::function<bool(const std::filesystem::path& folder)>;
 /// Accepts checkpoints of the run with id `run`, in any format, and those without an id.
-checkpoint::BelongsToRun belongs_to(const std::string& run);
+BelongsToRun belongs_to(const std::string& run);
 /// Accepts only checkpoints of the run with id `run`.
-checkpoint::BelongsToRun saved_by(const std::string& run);
+BelongsToRun saved_by(const std::string& run);
 /// Renames a checkpoint that belongs to another run than `run`, so that a new one with the same name does not replace
 /// it. Throws IoError if the new name is taken or renaming fails.
 void keep_other(const std::filesystem::path& checkpoint, const std::string& run);

@@ -12,6 +12,7 @@
 #include "framework/checkpoint/laid_out_weights.h"
 #include "framework/comm/together.h"
 #include "framework/nn/adapter.h"
+#include "framework/training/setup/strictness.h"
 #include "framework/training/setup/upcycling.h"
 
 namespace tessera::training {
@@ -137,6 +138,7 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setu
       auto opened = open_given(found, setup);
       if (auto note = step ? "" : checkpoint::about_tracker(place, all, found); !note.empty())
         notes.push_back(std::move(note));
+      for (auto& note : opened->notes_of_files()) notes.push_back(std::move(note));  // others are about the recipe
       return opened;
     } catch (const Error& error) {
       if (found.format == nullptr || dynamic_cast<const IoError*>(&error) != nullptr) throw;
@@ -145,6 +147,10 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setu
     }
   }
   std::rethrow_exception(newest);
+}
+
+std::vector<checkpoint::TensorRange> all_of_model(const ModelSetup& model, std::vector<checkpoint::TensorRange> held) {
+  return model.all_weights.empty() ? std::move(held) : model.all_weights;
 }
 
 std::vector<checkpoint::TensorRange> without_new_adapters(const checkpoint::WeightSource& given,
@@ -173,7 +179,7 @@ std::vector<std::string> load_weights(const checkpoint::WeightSource& source,
 
 std::vector<std::string> load_adapter(const checkpoint::WeightSource& adapter, const ModelSetup& model,
                                       ModelState& state) {
-  auto known = model.all_weights.empty() ? state.trained_ranges() : model.all_weights;
+  auto known = all_of_model(model, state.trained_ranges());
   auto wanted = state.trained_ranges();
   // What is trained beside the adapters, but is not of lora_config, begins as the base has it.
   const auto stays = [&](const auto& range) { return !nn::is_of_adapter(range.name) && !adapter.has(range.name); };
@@ -220,7 +226,7 @@ void map_laid_out(const checkpoint::OpenedCheckpoint& source, const TrainingSetu
   };
   if (setup.documents.formats.of(source.folder()) == nullptr || std::none_of(ranges.begin(), ranges.end(), needs))
     return;
-  const auto cache = std::filesystem::path(setup.options.output_dir) / "laid_out";
+  const auto cache = checkpoint::laid_out_in(setup.options.output_dir);
   const auto laid_out = checkpoint::lay_out(source, wanted, cache, notes);
   if (!laid_out) return;
   const auto mapped = frozen.map(*laid_out);
@@ -231,19 +237,23 @@ void map_laid_out(const checkpoint::OpenedCheckpoint& source, const TrainingSetu
 std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, const TrainingSetup& setup,
                                      ModelState& state, std::optional<checkpoint::FrozenBase>& needed) {
   auto& frozen = state.frozen();
-  const auto& all = setup.model.all_weights;
   needed = checkpoint::base_in(given.blobs());
   if (frozen.count() == 0) return {};
   const auto base = needed ? open_base(given, *needed, setup) : nullptr;
   const auto& source = base ? *base : given;
   auto ranges = frozen.ranges(StateScope::held);
-  const auto every = all.empty() ? state.weight_ranges() : all;
+  const auto every = all_of_model(setup.model, state.weight_ranges());
   std::vector<std::string> notes;
   if (!setup.model.upcycles) map_frozen(source, state, ranges, notes);
   if (!setup.model.upcycles && !setup.options.save_frozen_parameters.value_or(true))
     map_laid_out(
         source, setup, [&](const auto& name) { return !setup.model.trained.trains(name); }, frozen, ranges, notes);
-  const auto known = without_new_adapters(source, every);
+  std::vector<std::string> told;  // by whoever reads the trained ones
+  const auto known = expected_in(source, without_new_adapters(source, every), setup, base ? notes : told);
+  if (!setup.model.upcycles) {
+    leave_out_lacking(source, setup.options, ranges);
+    draw_lacking(source, setup.options, frozen);
+  }
   const auto more = load_weights(source, ranges, known, setup.model.upcycles);
   notes.insert(notes.end(), more.begin(), more.end());
   frozen.must_be_finite(source.folder());

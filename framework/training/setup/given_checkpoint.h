@@ -30,6 +30,9 @@ std::vector<checkpoint::FoundCheckpoint> of_step(std::vector<checkpoint::FoundCh
 /// Whether `place` is the folder `other`, by any path.
 bool is_same_folder(const std::filesystem::path& place, const std::filesystem::path& other);
 
+/// Names and shapes of all weights of the model. `held`: what this rank has of it, all of which it may be.
+std::vector<checkpoint::TensorRange> all_of_model(const ModelSetup& model, std::vector<checkpoint::TensorRange> held);
+
 /// `ranges` without adapters if `given` has none: a base model, beside which they begin with their initial values.
 std::vector<checkpoint::TensorRange> without_new_adapters(const checkpoint::WeightSource& given,
                                                           std::vector<checkpoint::TensorRange> ranges);

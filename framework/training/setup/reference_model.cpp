@@ -70,8 +70,7 @@ std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
   const auto source = open_reference(setup, place, notes);
   auto ranges = frozen_.ranges(StateScope::held);
   check_vocabulary(*source, ranges, setup.model.tokens);
-  auto all = setup.model.all_weights;
-  if (all.empty()) all = ranges;
+  auto all = all_of_model(setup.model, ranges);
   const auto mapped = frozen_.map(*source);
   std::erase_if(ranges, [&](const auto& range) { return mapped.contains(range.name); });
   map_laid_out(

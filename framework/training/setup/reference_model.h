@@ -30,6 +30,8 @@ class ReferenceModel {
   const std::vector<const model::Model*>& chunks() const { return views_; }
   /// Throws IoError if a page of a mapped file could not be read.
   void require_intact() const { frozen_.require_intact(); }
+  /// Bytes of mapped parameters where they lie in files.
+  std::int64_t in_files() const { return frozen_.mapped().in_files; }
   /// See FrozenWeights::digest.
   std::uint64_t digest() { return frozen_.digest(); }
 

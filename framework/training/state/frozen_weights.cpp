@@ -169,7 +169,10 @@ FrozenWeights::Mapped FrozenWeights::mappable(std::span<nn::Parameter* const> pa
   Mapped all;
   for (const auto* parameter : parameters) {
     if (parameter->trained || !is_in(*parameter, source)) continue;
-    if (dense_in(source, *parameter))
+    if (const auto bytes = ways.quantised ? ways.quantised(*parameter) : std::nullopt) {
+      all.reserved += static_cast<std::int64_t>(padded_bytes(*parameter));
+      all.in_files += *bytes;
+    } else if (dense_in(source, *parameter))
       count_mapped(all, *parameter, nullptr);
     else if (const auto stored = ways.rows ? rows_in(source, *parameter) : std::nullopt)
       count_mapped(all, *parameter, &*stored);
@@ -213,13 +216,17 @@ void FrozenWeights::unmap() {
   for (std::size_t i = 0; i < entries_.size(); ++i) bind(i);
 }
 
-void FrozenWeights::initialise(kernels::Threads& threads, std::uint64_t seed) {
-  unmap();
+void FrozenWeights::initialise(kernels::Threads& threads, std::uint64_t seed,
+                               const std::function<bool(const std::string& name)>& is_given) {
+  digest_.reset();
   std::vector<float> values;
-  for (const auto& [parameter, saves] : entries_) {
-    values.resize(static_cast<std::size_t>(parameter->elements()));
-    nn::FlatParameters::initialise(threads, seed, *parameter, values);
-    kernels::narrow(threads, values, parameter->leaf.value);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    auto& parameter = *entries_[i].parameter;
+    if (is_given && is_given(parameter.name)) continue;
+    bind(i);
+    values.resize(static_cast<std::size_t>(parameter.elements()));
+    nn::FlatParameters::initialise(threads, seed, parameter, values);
+    kernels::narrow(threads, values, parameter.leaf.value);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -47,14 +48,18 @@ class FrozenWeights {
   struct Ways {
     bool rows = true;       ///< those that it has in blocks of rows
     bool laid_out = false;  ///< those that checkpoint::lay_out would write
+    /// The bytes in files of a parameter that is to be quantised; nothing: it is not. May be empty: none is.
+    std::function<std::optional<std::int64_t>(const nn::Parameter&)> quantised = {};
   };
   /// Of those of `parameters` that `map` would map.
   static Mapped mappable(std::span<nn::Parameter* const> parameters, const checkpoint::WeightSource& source, Ways ways);
   std::size_t count() const { return entries_.size(); }
   std::vector<nn::Parameter*> parameters() const;
 
-  /// Sets all of them to their initial values, as SharedState::initialise does.
-  void initialise(kernels::Threads& threads, std::uint64_t seed);
+  /// Sets those whose name `is_given` is false for, else all of them, to their initial values, as
+  /// SharedState::initialise does. The others stay as they are.
+  void initialise(kernels::Threads& threads, std::uint64_t seed,
+                  const std::function<bool(const std::string& name)>& is_given = {});
   /// Views of the elements with their global names. May be written only if no parameter is mapped. Elements that are
   /// stored in blocks of rows are copied to memory of this object.
   std::vector<checkpoint::TensorRange> ranges(StateScope scope);

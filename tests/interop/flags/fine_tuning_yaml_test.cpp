@@ -83,7 +83,7 @@ TEST(LlamaFactory, WhatIsNotGivenHasItsDefaults) {
 TEST(LlamaFactory, KeysThatDependOnOthers) {
   const Read named(sft,
                    "lora_target: q_proj, v_proj\nlora_alpha: 3\nadditional_target: lm_head\nval_size: 0.25\n"
-                   "max_steps: 20\nneat_packing: true\nquantization_bit: 4\n");
+                   "max_steps: 20\nneat_packing: true\nquantization_bit: 4\nsplit_special_tokens: true\n");
   EXPECT_EQ(named.report.problems(), Lines{});
   EXPECT_EQ(named.at("lora_config.target_modules"), "[q_proj, v_proj]");
   EXPECT_EQ(named.at("lora_config.modules_to_save"), "[lm_head]");
@@ -94,6 +94,9 @@ TEST(LlamaFactory, KeysThatDependOnOthers) {
   EXPECT_EQ(named.at("training_config.training_iters"), "20");
   EXPECT_EQ(named.at("training_config.epochs"), "null") << "max_steps overrides it";
   EXPECT_EQ(named.at("dataset_config.reset_position_ids"), "true");
+  EXPECT_EQ(named.at("dataset_config.split_special_tokens"), "true");
+  const Read whole(sft, "split_special_tokens: false\n");
+  EXPECT_EQ(whole.conversion.recipe.at("dataset_config.split_special_tokens"), nullptr);
 }
 
 TEST(LlamaFactory, FreezingTrainsLayersInsteadOfAdapters) {

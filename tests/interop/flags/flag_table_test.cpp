@@ -93,6 +93,20 @@ TEST(Flags, AWordIsRefusedWithItsReason) {
   EXPECT_NE(flags.at(0).why.find("'MultimodalTokenizer' is refused: its images"), std::string::npos) << flags.at(0).why;
 }
 
+TEST(Flags, AZeroLevelBecomesTheOneWithTheSameResultsAsInAFlatRecipe) {
+  const auto table = flags::FlagTable::named("mindspeed-core-ms", options::Mappings());
+  for (const auto* level : {"z1", "z2", "z3"}) {
+    options::Report report;
+    const auto converted = table.convert(flags::flags_of({"--zero-level", level}), recipe::all_facts({}), report);
+    EXPECT_EQ(converted.flags.at(0).status, flags::FlagStatus::mapped) << level;
+    EXPECT_EQ(text(value_at(converted.recipe, "parallel_config.zero_level")), "z1");
+    const auto told = text("--zero-level: ", level, " becomes z1, with the same results");
+    const auto notes = report.notes();
+    const bool says = std::ranges::any_of(notes, [&](const auto& one) { return one.find(told) != std::string::npos; });
+    EXPECT_EQ(says, level != std::string("z1")) << level;
+  }
+}
+
 TEST(Flags, EveryRowLeadsToAnOptionThatExists) {
   const auto known = every_key();
   const auto table = megatron();

@@ -77,7 +77,7 @@ class AdapterStart : public InOwnFolder {
     return out;
   }
   static PeftAdapter recorded(const std::string& name) {
-    const options::Mappings mappings(MAPPINGS_DIR);
+    const options::Mappings mappings;
     const HuggingFaceModel base(tuning / "bases" / name.substr(0, name.find('_')) / "hf", mappings);
     WeightShapes shapes;
     for (const auto& weight : base.names()) shapes.emplace(weight, base.shape(weight));
@@ -134,7 +134,7 @@ TEST_F(AdapterStart, OfAFusedBiasOnlyThePartsWithAdaptersAreTrained) {
   write_recipe(name,
                "  lora_rank: 4\n  lora_alpha: 8\n  target_modules: [gate_proj, q_proj, v_proj]\n  bias: lora_only\n");
   const auto adapter = recorded(name);
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const HuggingFaceModel base(tuning / "bases/qwen2/hf", mappings);
   const auto before = started();
   ASSERT_TRUE(says(train(), "no error"));

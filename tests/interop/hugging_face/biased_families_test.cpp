@@ -23,7 +23,7 @@ LibraryJson with(const std::string& family, const LibraryJson& change) {
 
 /// Number of key/value heads, parallel layers, one norm for both branches, positions.
 std::string layers_of(const LibraryJson& config) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   try {
     const auto read = hugging_face::parse_hugging_face_config(config.dump(), "config.json", mappings).model_config;
     std::string words;
@@ -68,7 +68,7 @@ TEST(Falcon, WhatTransformersCannotComputeIsRefusedByName) {
 
 /// Each generation goes out as a configuration that means the same layers.
 TEST(Falcon, GenerationsGoOutAsTheyMean) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   for (const LibraryJson& change :
        {LibraryJson::object({{"multi_query", true}}),
         LibraryJson::object({{"multi_query", false}, {"num_kv_heads", 4}}),
@@ -86,7 +86,7 @@ TEST(Falcon, GenerationsGoOutAsTheyMean) {
 }
 
 TEST(Falcon, SequentialLayersWithGroupsHaveNoFalcon) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const auto read = hugging_face::parse_hugging_face_config(with("falcon_new", LibraryJson::object()).dump(),
                                                             "config.json", mappings);
   const auto recipe = recipe::imported_recipe(hugging_face::recipe_with(read.model_config),
@@ -96,7 +96,7 @@ TEST(Falcon, SequentialLayersWithGroupsHaveNoFalcon) {
 }
 
 TEST(Bloom, KeysOfPublishedFilesChangeNothing) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const auto published = with("bloom", {{"n_inner", nullptr},
                                         {"offset_alibi", 100},
                                         {"seq_length", 4096},
@@ -112,7 +112,7 @@ TEST(Bloom, KeysOfPublishedFilesChangeNothing) {
 }
 
 TEST(GptOss, WhatIsNotImplementedIsRefusedByName) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const auto refused = [&](const char* words, const LibraryJson& change) {
     const auto story = story_of(
         [&] { hugging_face::parse_hugging_face_config(with("gpt_oss", change).dump(), "config.json", mappings); });
@@ -126,7 +126,7 @@ TEST(GptOss, WhatIsNotImplementedIsRefusedByName) {
 
 /// Where a key is left out, Transformers takes the pattern of windows that begins with one.
 TEST(GptOss, LayersWithoutAListAlternate) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const auto config = with("gpt_oss", {{"layer_types", nullptr}, {"num_hidden_layers", 4}});
   const auto read = hugging_face::parse_hugging_face_config(config.dump(), "config.json", mappings).model_config;
   ASSERT_NE(read.find("layer_types"), nullptr);
@@ -136,7 +136,7 @@ TEST(GptOss, LayersWithoutAListAlternate) {
 }
 
 TEST(GptOss, YarnRoundsItsRangeUnlessTruncateIsFalse) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   auto config = with("gpt_oss", LibraryJson::object());
   const auto rounds = [&] {
     const auto read = hugging_face::parse_hugging_face_config(config.dump(), "config.json", mappings).model_config;

@@ -15,6 +15,7 @@
 #include "framework/recipe/figures.h"
 #include "framework/recipe/imported_recipe.h"
 #include "tests/interop/hugging_face/recorded.h"
+#include "tests/sanitized.h"
 #include "tests/story.h"
 
 namespace tessera {
@@ -24,6 +25,7 @@ using LibraryJson = nlohmann::json;
 
 constexpr const char* absent = "<absent>";
 constexpr std::int64_t tokens_of_a_case = 24;
+constexpr int part_of_changes = sanitized ? 4 : 1;  ///< one in so many is read: with sanitizers each takes .3 s
 
 /// A model as config.json describes it, or why it does not.
 struct Read {
@@ -82,16 +84,24 @@ LibraryJson changed(LibraryJson config, const LibraryJson& change) {
   return config;
 }
 
+/// Whether `value` has all keys that `own` has, also in objects in it.
+bool has_keys_of(const LibraryJson& value, const LibraryJson& own) {
+  return !own.is_object() ||
+         (value.is_object() && std::all_of(own.items().begin(), own.items().end(), [&](const auto& one) {
+            return value.contains(one.key()) && has_keys_of(value.at(one.key()), one.value());
+          }));
+}
+
 /// What one version of Transformers records about one family.
 struct Recorded {
   LibraryJson family, model_type;
 
   /// Whether this is what version 5 makes of rope_scaling, rope_theta and rope_parameters.
-  bool is_complete(const std::string& key, const LibraryJson& value) const {
+  bool is_complete(const std::string& key, const LibraryJson& value, const LibraryJson& result) const {
     if (key != "rope_parameters" || !value.is_object()) return false;
-    const auto& own = family.at("config").at(key);
-    return std::all_of(own.items().begin(), own.items().end(),
-                       [&](const auto& one) { return value.contains(one.key()); });
+    const bool is_result = result.is_object() ? !result.at("config").contains(key)
+                                              : value.contains("rope_type") && value.contains("rope_theta");
+    return is_result || has_keys_of(value, family.at("config").at(key));
   }
 
   /// The whole configuration of a case, every key given.
@@ -100,8 +110,13 @@ struct Recorded {
     const bool five = whole.contains("rope_parameters");
     for (const auto& [key, value] : change.items()) {
       if (value == absent && key == "head_dim") whole.erase(key);  // not a key of every configuration class
-      if (value != absent && (!five || !key.starts_with("rope_") || is_complete(key, value))) whole[key] = value;
+      if (value != absent && (!five || !key.starts_with("rope_") || is_complete(key, value, result)))
+        whole[key] = value;
     }
+    const std::string share = "partial_rotary_factor";  // which Transformers keeps where only it is left out
+    if (five && whole.at("rope_parameters").is_object() && family.at("config").at("rope_parameters").contains(share) &&
+        !whole.at("rope_parameters").contains(share))
+      whole["rope_parameters"][share] = family.at("config").at("rope_parameters").at(share);
     if (result != "same")
       for (const auto& [key, value] : result.at("config").items()) whole[key] = value;
     whole["model_type"] = model_type;
@@ -139,7 +154,8 @@ const std::vector<std::string> reasons = {
     "windows in layers without rotary", "dropout behind the feed-forward", "same weights in every head",
     "hidden_size / num_attention_heads channels", "best two scores", "have epsilon", "follows from mscale",
     "patterns are not supported", "projections of the embedding", "norms behind attention", "norms without weights",
-    "left out at random",
+    "left out at random", "does not scale with type", "dropout behind the sum of both branches",
+    "which this family needs",
     // Keys that contradict each other, of which Transformers takes one; keys of other families, which it ignores.
     "and both mean", "no row of the tables", "use_sliding_window is not true",
     // Values that make no sense: a window without tokens, zero where Transformers takes its default, null for false; no
@@ -166,8 +182,9 @@ class ConfigJson : public testing::TestWithParam<const char*> {
     for (std::size_t i = 0; i < 2; ++i)
       for (const auto& one : recorded_[i].family.at("cases")) {
         const auto& change = one[0];
-        // What Python returns, and layers that are no part of the model.
-        if (!change.contains("output_router_logits") && !change.contains("num_mtp_layers"))
+        // What Python returns, layers that are no part of the model, and the order of sums.
+        if (!change.contains("output_router_logits") && !change.contains("num_mtp_layers") &&
+            !change.contains("pretraining_tp"))
           all[change.dump()][i] = one[1];
       }
     return all;
@@ -190,14 +207,15 @@ class ConfigJson : public testing::TestWithParam<const char*> {
     return facts.at("parameters").get<std::int64_t>() > 60'000'000 ? LibraryJson() : family.at(key);
   }
 
-  options::Mappings mappings_{MAPPINGS_DIR};
+  options::Mappings mappings_;
   std::vector<Recorded> recorded_;
 };
 
 TEST_P(ConfigJson, IsReadAsTransformersReadsItOrRefused) {
   const auto given = recorded_[1].family.at("given");
-  int read_alike = 0, refused_alike = 0;
+  int number = 0, read_alike = 0, refused_alike = 0;
   for (const auto& [words, answers] : results()) {
+    if (number++ % part_of_changes != 0) continue;
     const auto change = LibraryJson::parse(words);
     const auto ours = read(changed(given, change), mappings_);
     const auto& newest = answers[1].is_null() ? answers[0] : answers[1];
@@ -217,8 +235,8 @@ TEST_P(ConfigJson, IsReadAsTransformersReadsItOrRefused) {
       refused_alike += newest == "error" ? 1 : 0;
     }
   }
-  EXPECT_GT(read_alike, 20);
-  EXPECT_GT(refused_alike, 10);
+  EXPECT_GE(read_alike, sanitized ? 0 : 15);
+  EXPECT_GE(refused_alike, sanitized ? 0 : 8);
 }
 
 /// Keys of other families that this one does not use.
@@ -227,7 +245,9 @@ TEST_P(ConfigJson, KeysOfOtherFamiliesChangeNothingOrAreRefused) {
     const auto given = version.family.at("given");
     const auto base = read(given, mappings_);
     ASSERT_EQ(base.refusal, "");
+    int number = 0;
     for (const auto& [key, value] : version.family.at("unused").items()) {
+      if (number++ % part_of_changes != 0) continue;
       const auto ours = read(changed(given, {{key, value}}), mappings_);
       if (ours.refusal.empty())
         EXPECT_EQ(ours.options, base.options) << key;
@@ -240,7 +260,8 @@ TEST_P(ConfigJson, KeysOfOtherFamiliesChangeNothingOrAreRefused) {
 INSTANTIATE_TEST_SUITE_P(All, ConfigJson,
                          testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "phi3", "gemma",
                                          "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gemma2",
-                                         "glm4", "granite", "smollm3", "stablelm", "olmo2", "phi", "opt"),
+                                         "glm4", "granite", "smollm3", "stablelm", "olmo2", "phi", "opt", "gemma3_text",
+                                         "gpt_oss", "bloom", "falcon"),
                          [](const auto& family) { return std::string(family.param); });
 
 }  // namespace

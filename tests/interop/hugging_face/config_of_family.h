@@ -35,7 +35,7 @@ inline std::map<std::string, std::string> options_in(const options::Value& group
 /// The config.json of recorded families, changed.
 class ExpertConfig : public InOwnFolder {
  protected:
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 
   options::Value read(const LibraryJson& json) const {
     return hugging_face::parse_hugging_face_config(json.dump(), "config.json", mappings).model_config;

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 class Trained {
  public:
   explicit Trained(const std::string& family)
-      : files_(families / family, options::Mappings(MAPPINGS_DIR)),
+      : files_(families / family, options::Mappings()),
         model_(recipe::load_trained(families / family, registries())),
         layout_(model_.model->parameters()),
         values_(static_cast<std::size_t>(layout_.elements())),
@@ -124,7 +124,7 @@ TEST_P(ExpertFamily, HasTheGradientsOfTransformers) {
 }
 
 TEST_P(ExpertFamily, GoesOutAsItCameIn) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const hugging_face::HuggingFaceModel model(families / GetParam(), mappings);
   hugging_face::HuggingFaceExport how;
   how.family = model_type_of(GetParam());
@@ -140,7 +140,7 @@ TEST_P(ExpertFamily, GoesOutAsItCameIn) {
 
 /// What save_pretrained wrote comes back under every key that we know, and reads as the same model.
 TEST_P(ExpertFamily, ConfigGoesOutAsItCameIn) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const auto words = read_file(families / GetParam() / "config.json");
   const auto given = LibraryJson::parse(words);
   const hugging_face::HuggingFaceModel model(families / GetParam(), mappings);
@@ -164,7 +164,7 @@ TEST_P(ExpertFamily, ConfigGoesOutAsItCameIn) {
 }
 
 TEST_P(ExpertFamily, BothSpellingsOfItsConfigurationMeanTheSame) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const auto five = config_of(GetParam());
   if (!five.contains("rope_parameters")) GTEST_SKIP() << "has no rotary positions";
   auto four = five;

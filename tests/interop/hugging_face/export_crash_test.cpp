@@ -11,7 +11,7 @@ namespace {
 class ExportCrashTest : public InOwnFolder {};
 
 TEST_F(ExportCrashTest, AnExportForTransformersIsStoredBeforeItHasItsName) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const hugging_face::HuggingFaceModel model(TESTS_DATA "/models/gpt2/hf", mappings);
   hugging_face::HuggingFaceExport how;
   how.family = model.family();

@@ -106,7 +106,7 @@ TEST_P(EveryFamily, ComputesWhatTransformersComputes) { Family(GetParam()).expec
 TEST_P(EveryFamily, SaysWhatTransformersSays) { Family(GetParam()).expect_its_greedy_tokens(); }
 
 TEST_P(EveryFamily, IsFoundAgainByItsConfiguration) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const hugging_face::HuggingFaceModel model(families / GetParam(), mappings);
   const auto recipe = recipe::imported_recipe(model.recipe(), {}, {});
   const auto own = model_type_of(GetParam());
@@ -120,7 +120,7 @@ TEST_P(EveryFamily, IsFoundAgainByItsConfiguration) {
 
 /// Also of weights that are fused from several, whose rows are in another order, or that are transposed in the files.
 TEST_P(EveryFamily, ABoxOfAWeightIsThatOfTheWholeWeight) {
-  const hugging_face::HuggingFaceModel model(families / GetParam(), options::Mappings(MAPPINGS_DIR));
+  const hugging_face::HuggingFaceModel model(families / GetParam(), options::Mappings());
   const auto seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -149,7 +149,7 @@ TEST_P(EveryFamily, ABoxOfAWeightIsThatOfTheWholeWeight) {
 
 /// Of any number of rows in memory, files are the same; also of a source that gives whole weights alone.
 TEST_P(EveryFamily, IsWrittenAFewRowsAtATime) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const auto seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryFamily,
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(HuggingFaceFamily, AModelThatNoFamilyComputesIsRefusedWithWhatDiffers) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const hugging_face::HuggingFaceModel model(families / "llama", mappings);
   const auto recipe = recipe::imported_recipe(model.recipe(), {"model_config.attention_logit_softcap=30"}, {});
   const auto story = story_of([&] {
@@ -191,7 +191,7 @@ TEST(HuggingFaceFamily, AModelThatNoFamilyComputesIsRefusedWithWhatDiffers) {
 }
 
 TEST(HuggingFaceFamily, ASpecificationOfLayersDoesNotHideTheFamily) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const hugging_face::HuggingFaceModel model(families / "qwen3", mappings);
   const auto recipe = recipe::imported_recipe(
       model.recipe(), {"model_config.spec=[mindspeed_llm.tasks.models.spec.qwen3_spec, layer_spec]"}, {});
@@ -200,7 +200,7 @@ TEST(HuggingFaceFamily, ASpecificationOfLayersDoesNotHideTheFamily) {
 
 /// A window in some layers is written layer by layer.
 TEST(HuggingFaceFamily, WindowsOfLayersGoOutAsTheyCameIn) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   for (const std::string family : {"qwen2", "qwen3", "qwen2_moe", "qwen3_moe"}) {
     const hugging_face::HuggingFaceModel model(families / family, mappings);
     std::vector<std::string> sets = {"model_config.sliding_window=5"};

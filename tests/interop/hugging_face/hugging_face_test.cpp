@@ -17,7 +17,7 @@ using LibraryJson = nlohmann::json;
 
 class HuggingFaceTest : public InOwnFolder {
  protected:
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 
   /// config.json of a case with something changed, in this test's own folder.
   void write_config(const std::string& of, const std::function<void(LibraryJson&)>& change) {

@@ -28,7 +28,7 @@ std::vector<float> values_of(const Tensor& tensor) {
 
 class PackedFolder : public InOwnFolder {
  protected:
-  options::Mappings mappings_{MAPPINGS_DIR};
+  options::Mappings mappings_;
 };
 
 TEST_F(PackedFolder, HasTheValuesThatBitsandbytesGives) {

@@ -30,7 +30,7 @@ using TensorChange = std::function<void(std::map<std::string, Tensor>& tensors)>
 
 class PeftTest : public InOwnFolder {
  protected:
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 
   static std::string base_of(const std::string& name) { return name.substr(0, name.find('_')); }
   HuggingFaceModel base(const std::string& name) const { return {recorded_tuning / "bases" / name / "hf", mappings}; }

@@ -74,7 +74,7 @@ TEST(PublishedModels, HaveThePublishedNumberOfParameters) {
 }
 
 TEST(PublishedModels, AreWhatTheirConfigJsonSays) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   int compared = 0;
   const auto published = published_models();
   for (const auto& [model, facts] : published.items()) {

@@ -37,7 +37,7 @@ class QuantisedFolder : public InOwnFolder {
     const auto tell = [this](const std::string& line) { told_.push_back(line); };
     return quantised_folder(folder, {.nested = nested, .cache = "cache", .tell = tell}, mappings_, notes_);
   }
-  options::Mappings mappings_{MAPPINGS_DIR};
+  options::Mappings mappings_;
   std::vector<std::string> notes_, told_;
 };
 

@@ -22,7 +22,6 @@ inline std::string model_type_of(const std::string& family) {
 inline recipe::Registries registries() {
   recipe::Registries all;
   all.formats.add(std::make_shared<hugging_face::HuggingFaceFormat>());
-  all.mappings = options::Mappings(MAPPINGS_DIR);
   return all;
 }
 

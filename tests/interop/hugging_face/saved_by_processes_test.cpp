@@ -24,7 +24,7 @@ const std::string second = "parts/shard-00002-model-00001-of-00001.safetensors";
 class SavedByProcesses : public InOwnFolder {
  protected:
   SavedByProcesses() {
-    for (const char* form : {"whole", "plain", "parts"}) {
+    for (const char* form : {"whole", "plain", "parts", "trained"}) {
       fs::copy(recorded / form, form);
       if (form != std::string("whole")) fs::copy_file("whole/config.json", fs::path(form) / "config.json");
     }
@@ -47,7 +47,7 @@ class SavedByProcesses : public InOwnFolder {
     std::ofstream(file, std::ios::binary) << content;
   }
 
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 };
 
 TEST_F(SavedByProcesses, EveryTensorIsWhatTheProcessesHadTogether) {
@@ -143,6 +143,65 @@ TEST_F(SavedByProcesses, PartsThatDoNotFitTogetherAreNamed) {
   EXPECT_TRUE(says(story("parts"), "DCP_SHARDING_INFO of tensor 'model.embed_tokens.weight' is")) << story("parts");
   replace(second, "DCP_SHARDING_INFO", "DCP_SHARDING_INFx");
   EXPECT_TRUE(says(story("parts"), "its metadata have no DCP_SHARDING_INFO")) << story("parts");
+}
+
+TEST_F(SavedByProcesses, OptimizerStateUnderTheNamesOfTorchIsReadInOurLayouts) {
+  const auto trained = open("trained");
+  EXPECT_EQ(trained.iteration(), 3);
+  ASSERT_TRUE(trained.progress());
+  EXPECT_EQ(trained.progress()->updates, 3);
+  EXPECT_FALSE(trained.progress()->has_seed);
+  EXPECT_EQ(trained.optimizer_names().size(), 2 * trained.names().size());
+  const auto notes = trained.notes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_TRUE(says(notes[0], "trained: has optimizer state (exp_avg, exp_avg_sq) after 3 steps")) << notes[0];
+  for (const std::string word : {"model", "exp_avg", "exp_avg_sq"}) {
+    fs::create_directory(word);
+    fs::copy_file("whole/config.json", word + "/config.json");
+    fs::copy_file(recorded / ("trained_whole/" + word + ".safetensors"), word + "/model.safetensors");
+    const auto expected = open(word);
+    for (const auto& weight : expected.names()) {
+      const auto name = word == "model" ? weight : "optimizer." + word + "." + weight;
+      ASSERT_TRUE(trained.has(name)) << name;
+      ASSERT_EQ(trained.shape(name), expected.shape(weight)) << name;
+      EXPECT_EQ(trained.dtype(name), DType::float32);
+      EXPECT_EQ(floats(trained, name), floats(expected, weight)) << name;
+      if (trained.shape(name).rank() != 2) continue;
+      EXPECT_EQ(trained.reads_rows(name), trained.reads_rows(weight));
+      const auto shape = trained.shape(name);
+      std::vector<float> box(static_cast<std::size_t>(shape[1])), row(box.size());
+      trained.read_box({name, shape, {shape[0] - 1, 0}, Tensor(std::span(box), Shape{1, shape[1]})});
+      expected.read_box({weight, shape, {shape[0] - 1, 0}, Tensor(std::span(row), Shape{1, shape[1]})});
+      EXPECT_EQ(box, row) << name;
+    }
+  }
+  EXPECT_FALSE(trained.has("optimizer.step.decoder.final_layernorm.weight"));
+  EXPECT_FALSE(trained.has("optimizer.exp_avg.no.such.weight"));
+  EXPECT_TRUE(open("plain").optimizer_names().empty());  // under other names
+  EXPECT_FALSE(open("plain").progress());
+}
+
+/// The words of a key are texts of .metadata.
+TEST_F(SavedByProcesses, OptimizerStateThatIsNotWholeIsNamedAndNotRead) {
+  const auto story = [&](const std::string& words, const std::string& others) {
+    fs::remove_all("odd");
+    fs::copy("trained", "odd");
+    auto content = read_file("odd/.metadata");
+    std::size_t count = 0;
+    for (auto at = content.find(words); at != std::string::npos; at = content.find(words, at + 1), ++count)
+      content.replace(at, words.size(), others);
+    EXPECT_GT(count, 0U) << words;
+    std::ofstream("odd/.metadata", std::ios::binary) << content;
+    const auto model = open("odd");
+    EXPECT_TRUE(model.optimizer_names().empty());
+    EXPECT_FALSE(model.progress());
+    EXPECT_EQ(floats(model, "decoder.final_layernorm.weight"),
+              floats(open("trained"), "decoder.final_layernorm.weight"));
+    return model.notes().empty() ? "" : model.notes().back();
+  };
+  EXPECT_TRUE(says(story("lm_head.weight.exp_avg_sq", "lm_head.weighs.exp_avg_sq"),
+                   "odd: its optimizer state is not read, only its weights are: odd: the tensors are not those"));
+  EXPECT_TRUE(says(story(".step", ".stop"), "no step of the optimizer"));
 }
 
 TEST_F(SavedByProcesses, TheStateDictOfTheModelMayLieBelowAnyKey) {

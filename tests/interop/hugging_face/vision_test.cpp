@@ -49,7 +49,7 @@ class VisionFolder : public InOwnFolder {
   }
 
   TinyQwen2Vl tiny_;
-  options::Mappings mappings_{MAPPINGS_DIR};
+  options::Mappings mappings_;
 };
 
 TEST_F(VisionFolder, BothSpellingsOfTheConfigurationAreTheSameModel) {

@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <set>
 
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/megatron/megatron_dist_checkpoint.h"
+#include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera::megatron {
 namespace {
@@ -17,7 +20,7 @@ class MegatronCoreFolders : public testing::TestWithParam<const char*> {
  protected:
   std::string folder_ = std::string(TESTS_DATA) + "/megatron_core/" + GetParam();
   checkpoint::SafetensorsReader expected_{folder_ + "/whole.safetensors"};
-  MegatronDistCheckpoint saved_{folder_ + "/iter_0000010", options::Mappings(MAPPINGS_DIR)};
+  MegatronDistCheckpoint saved_{folder_ + "/iter_0000010", options::Mappings()};
 
   Values read(const std::string& name, std::vector<std::int64_t> offsets, const Shape& extents) const {
     Values out(static_cast<std::size_t>(extents.elements()));
@@ -63,6 +66,19 @@ TEST_P(MegatronCoreFolders, RowsOfATensorAreReadWithoutTheRest) {
               Values(all.begin() + first * width, all.begin() + (first + count) * width))
         << name;
   }
+}
+
+class MegatronCoreBuckets : public InOwnFolder {};
+
+TEST_F(MegatronCoreBuckets, OfAnotherLayoutThanTheArgumentsSayWithWhichFlagToSave) {
+  namespace fs = std::filesystem;
+  const fs::path recorded = std::string(TESTS_DATA) + "/megatron_core";
+  fs::copy(recorded / "buckets/iter_0000010", "iter_0000010");
+  fs::copy_file(recorded / "halves/iter_0000010/common.pt", "iter_0000010/common.pt",
+                fs::copy_options::overwrite_existing);
+  const auto story = story_of([] { MegatronDistCheckpoint("iter_0000010", options::Mappings()); });
+  EXPECT_TRUE(says(story, "iter_0000010: ")) << story;
+  EXPECT_TRUE(says(story, "with --dist-ckpt-optim-fully-reshardable from core_v0.15 on")) << story;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MegatronCoreFolders, testing::Values("buckets", "halves", "experts"),

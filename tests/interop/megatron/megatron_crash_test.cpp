@@ -15,7 +15,7 @@ namespace {
 class MegatronCrashTest : public InOwnFolder {};
 
 TEST_F(MegatronCrashTest, ACheckpointForMegatronIsStoredBeforeItGetsItsName) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const megatron::MegatronCheckpoint source(TESTS_DATA "/megatron", mappings);
   std::deque<std::vector<float>> memory;
   std::vector<checkpoint::TensorRange> ranges;
@@ -33,7 +33,7 @@ TEST_F(MegatronCrashTest, ACheckpointForMegatronIsStoredBeforeItGetsItsName) {
 }
 
 TEST_F(MegatronCrashTest, ADistributedCheckpointIsStoredBeforeItGetsItsName) {
-  const options::Mappings mappings(MAPPINGS_DIR);
+  const options::Mappings mappings;
   const megatron::MegatronCheckpoint source(TESTS_DATA "/megatron", mappings);
   std::deque<std::vector<float>> memory;
   std::vector<checkpoint::TensorRange> ranges;

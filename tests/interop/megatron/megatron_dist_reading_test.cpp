@@ -29,7 +29,7 @@ class DistCheckpoint : public InOwnFolder {
     from.read(name, Tensor(std::span(out), from.shape(name)));
     return out;
   }
-  static MegatronDistCheckpoint open() { return MegatronDistCheckpoint(".", options::Mappings(MAPPINGS_DIR)); }
+  static MegatronDistCheckpoint open() { return MegatronDistCheckpoint(".", options::Mappings()); }
   static std::string refusal(DistWriter& writer) {
     writer.write();
     return refusal();

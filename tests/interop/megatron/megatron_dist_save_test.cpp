@@ -126,7 +126,7 @@ std::vector<float> unflattened(const WholeTensor& tensor) {
 class MegatronDistSave : public InOwnFolder {
  protected:
   MegatronDistSave() : InOwnFolder(fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir()) {}
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
   options::Value table = mappings.table("weights/megatron.yaml");
   const megatron::MegatronDistFormat format;
 

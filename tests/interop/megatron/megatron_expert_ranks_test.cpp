@@ -28,7 +28,7 @@ class MegatronExpertRanks : public InOwnFolder {
  protected:
   /// Where saving waits for no disk.
   MegatronExpertRanks() : InOwnFolder(fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir()) {}
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 
   /// Every weight of the model and its optimizer state, each element a number of its own; the state of biases of
   /// routers is zero.

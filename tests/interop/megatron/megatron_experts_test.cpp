@@ -20,7 +20,7 @@ const std::string layer = "decoder.layers.0.mlp.", bias = "decoder.layers.1.mlp.
 
 class MegatronExperts : public InOwnFolder {
  protected:
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 
   static options::Value recipe() {
     return options::parse_yaml(R"(

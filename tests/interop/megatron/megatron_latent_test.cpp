@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 class MegatronLatent : public InOwnFolder {
  protected:
   MegatronLatent() : InOwnFolder(fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir()) {}
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 
   static options::Value recipe(bool tied, bool compresses_queries) {
     options::Value out;

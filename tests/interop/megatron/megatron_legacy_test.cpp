@@ -24,7 +24,7 @@ const fs::path legacy_runs = TESTS_DATA "/megatron/legacy";
 
 class MegatronLegacy : public InOwnFolder {
  protected:
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 
   /// The model of the case without arguments.
   static options::Value described() {

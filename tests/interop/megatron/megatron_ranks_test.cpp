@@ -33,7 +33,7 @@ class MegatronRanks : public InOwnFolder {
  protected:
   /// Where saving waits for no disk.
   MegatronRanks() : InOwnFolder(fs::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir()) {}
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 
   std::vector<checkpoint::TensorRange> model(const Form& form, bool state = true) {
     std::vector<std::pair<std::string, Shape>> all = {{"embedding.word_embeddings.weight", {form.rows, form.hidden}},

@@ -24,7 +24,7 @@ const fs::path recorded = TESTS_DATA "/megatron";  // made by tests/peers/record
 
 class MegatronTest : public InOwnFolder {
  protected:
-  options::Mappings mappings{MAPPINGS_DIR};
+  options::Mappings mappings;
 
   /// All that a checkpoint holds, in memory.
   std::vector<checkpoint::TensorRange> everything(const megatron::MegatronCheckpoint& source) {

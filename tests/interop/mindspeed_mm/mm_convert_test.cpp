@@ -88,7 +88,7 @@ class MmConvert : public InOwnFolder {
   }
 
   const std::string parallel = "parallel_config";
-  options::Mappings mappings_{MAPPINGS_DIR};
+  options::Mappings mappings_;
   std::vector<std::string> lines_;
 };
 
@@ -196,6 +196,7 @@ TEST_F(MmConvert, SomeReleasesLeaveTheProjectionsOfTheTowerConcatenated) {
     both.insert(both.end(), second.begin(), second.end());
     EXPECT_EQ(both, of_hf("visual.blocks.0.attn.qkv.bias"));
     to_hf(release, text("back_", release), cut, "hf", release);
+    EXPECT_TRUE(says(joined(lines_, "\n"), "is read as a folder of MindSpeed-MM 2.2.0, 2.3.0; those of 2.1.0, 26.0.0"));
     EXPECT_EQ(files_in(text("back_", release)), files_in("hf"));
   }
   to_mm("hf", "now", cut, "26.0.0");

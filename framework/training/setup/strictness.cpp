@@ -1,7 +1,9 @@
-#include "framework/training/saving/strictness.h"
+#include "framework/training/setup/strictness.h"
 
 #include <algorithm>
 #include <set>
+
+#include "framework/checkpoint/frozen_base.h"
 
 namespace tessera::training {
 namespace {
@@ -31,13 +33,7 @@ std::string first_names(const std::vector<std::string>& names) {
   return names.size() > most ? text(out, " and ", names.size() - most, " more") : out;
 }
 
-}  // namespace
-
-void leave_out_lacking(const checkpoint::WeightSource& given, const TrainingOptions& options,
-                       std::vector<TensorRange>& ranges) {
-  if (options.may_lack_tensors()) std::erase_if(ranges, [&](const auto& range) { return !given.has(range.name); });
-}
-
+/// `all` as far as the words of strictness say.
 std::vector<TensorRange> as_far_as_strict(const checkpoint::WeightSource& given, std::vector<TensorRange> all,
                                           const TrainingOptions& options, std::vector<std::string>& notes) {
   const auto allowed = allowed_by(options);
@@ -62,6 +58,30 @@ std::vector<TensorRange> as_far_as_strict(const checkpoint::WeightSource& given,
     }
   tell(allowed.logs_left_over, left_over, " tensors are ignored, which the model does not have, in ");
   return all;
+}
+
+}  // namespace
+
+void leave_out_lacking(const checkpoint::WeightSource& given, const TrainingOptions& options,
+                       std::vector<TensorRange>& ranges) {
+  if (options.may_lack_tensors()) std::erase_if(ranges, [&](const auto& range) { return !given.has(range.name); });
+}
+
+std::vector<TensorRange> expected_in(const checkpoint::OpenedCheckpoint& given, std::vector<TensorRange> all,
+                                     const TrainingSetup& setup, std::vector<std::string>& notes) {
+  if (setup.model.upcycles) return all;
+  all = checkpoint::with_paddings_of(given, std::move(all), setup.model.tokens);
+  if (setup.options.dist_ckpt_strictness == Strictness::raise_all) return all;
+  if (checkpoint::base_in(given.blobs()))  // what was left out of it lies in its base
+    std::erase_if(all,
+                  [&](const auto& range) { return !setup.model.trained.trains(range.name) && !given.has(range.name); });
+  return as_far_as_strict(given, std::move(all), setup.options, notes);
+}
+
+void draw_lacking(const checkpoint::WeightSource& given, const TrainingOptions& options, FrozenWeights& frozen) {
+  if (!options.may_lack_tensors()) return;
+  kernels::Threads one(1);  // initial values do not depend on their number
+  frozen.initialise(one, static_cast<std::uint64_t>(options.seed), [&](const auto& name) { return given.has(name); });
 }
 
 }  // namespace tessera::training
