@@ -163,7 +163,10 @@ SafetensorsReader::SafetensorsReader(const fs::path& path) : path_(path) {
   const bool is_one = fs::exists(file);
   if (!is_one && !fs::exists(index))
     throw ConfigError(text(path.string(), ": holds neither model.safetensors nor model.safetensors.index.json"));
-  is_one ? add_file(file) : add_index(index);
+  if (is_one)
+    add_file(file);
+  else
+    add_index(index);
   if (fs::exists(index)) note_unread_files(is_one ? file : index);
 }
 

@@ -20,8 +20,8 @@ std::int64_t steps_in(const checkpoint::NamedTensors& steps, const std::string& 
   std::optional<double> all;
   for (const auto& name : steps.names()) {
     if (steps.shape(name).elements() != 1)
-      throw ConfigError(text(speaker, ": the ", step_word, " of '", name, "' is ", steps.shape(name),
-                             "; one number was ", "expected"));
+      throw ConfigError(
+          text(speaker, ": the ", step_word, " of '", name, "' is ", steps.shape(name), "; one number was expected"));
     double one = 0;
     checkpoint::copy_converted(steps.whole(name).tensor.reshaped({1}), Tensor(std::span(&one, 1), Shape{1}));
     if (all && *all != one)
