@@ -166,7 +166,7 @@ int main(int argc, char** argv) {
               describe_dnnl());
   if (stages)
     std::printf(
-        "  share of peak        tile    block   memory  packing    edges  threads    pages   strips     rows\n");
+        "  share of peak        tile    block   memory  packing    edges  threads    pages\n");
   for (const Layer& s : layers)
     if (only == "all" || only == s.name)
       stages ? print_layer(threads, s, type, peak_now) : compare(threads, s, type, peak);
