@@ -108,8 +108,7 @@ ByTurns by_turns(const std::vector<std::function<void()>>& bodies, Clock clock) 
   std::vector<std::vector<double>> taken(bodies.size()), ratios(bodies.size());
   for (const auto& body : bodies) body();
   const double start = seconds_on(Clock::wall);
-  while (taken[0].size() < least ||
-         seconds_on(Clock::wall) - start < seconds * static_cast<double>(bodies.size())) {
+  while (taken[0].size() < least || seconds_on(Clock::wall) - start < seconds * static_cast<double>(bodies.size())) {
     for (std::size_t i = 0; i < bodies.size(); ++i) {
       std::this_thread::sleep_for(rest);
       if (taken[i].empty() || taken[i].back() < long_enough) bodies[i]();  // wakes the threads
@@ -203,9 +202,7 @@ int main(int argc, char** argv) {
   };
   std::printf("  peak of %s: %.1f GF/s; oneDNN: %s\n", tile > 0 ? "the bfloat16 tile" : "multiply-adds", peak,
               describe_dnnl());
-  if (stages)
-    std::printf(
-        "  share of peak        tile    block   memory  packing    edges  threads    pages\n");
+  if (stages) std::printf("  share of peak        tile    block   memory  packing    edges  threads    pages\n");
   for (const Layer& s : layers)
     if (only == "all" || only == s.name)
       stages ? print_layer(threads, s, type, peak_now) : compare(threads, s, type, peak);
