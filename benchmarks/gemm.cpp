@@ -94,8 +94,8 @@ class Products {
   Layer layer_;
 };
 
-/// Times of bodies that ran by turns, and of each the median of its times over those of the first body in the same turn:
-/// what other programs do to the machine changes within a second.
+/// Times of bodies that ran by turns, and the median of the times of each over those of the first body in the same
+/// turn: what other programs do to the machine changes within a second.
 struct ByTurns {
   std::vector<Timing> times;
   std::vector<double> over_first;

@@ -1,6 +1,6 @@
-// Register tiles of 4 x 24 for AVX2 and FMA: 12 sums, three vectors of b and one broadcast of a use all 16 registers. 12
-// multiply-adds take 7 loads, one fewer than in tiles of 6 x 16: where another thread shares the core (Zen 3), which
-// leaves half of the instructions per cycle, L1-resident tiles ran at .86 instead of .79 of the multiply-add rate.
+// Register tiles of 4 x 24 for AVX2 and FMA: 12 sums, three vectors of b and one broadcast of a use all 16 registers.
+// 12 multiply-adds take 7 loads, one fewer than in tiles of 6 x 16: where another thread shares the core (Zen 3), which
+// leaves half of the instructions of each cycle, tiles in L1 ran at .86 instead of .79 of the multiply-add rate.
 // 16-bit elements are widened to floats where they are packed. gemm_tiles.h defines the arguments of each function.
 #include <immintrin.h>
 
@@ -121,8 +121,8 @@ template <class Row, int R, int J>
 __attribute__((always_inline)) inline void finish(const TileCall& t, __m256 (&sum)[R][J], Row row) {
   if (t.start != nullptr) {
     UNROLL for (int r = 0; r < R; ++r) {
-      UNROLL for (int j = 0; j < J; ++j)
-        sum[r][j] = _mm256_add_ps(sum[r][j], row.load(t.start + r * t.start_row + j * lanes, j));
+      UNROLL for (int j = 0; j < J; ++j) sum[r][j] =
+          _mm256_add_ps(sum[r][j], row.load(t.start + r * t.start_row + j * lanes, j));
     }
   }
   UNROLL for (int r = 0; r < R; ++r) {
