@@ -11,10 +11,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <span>
 #include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
 
 #include "benchmarks/gemm_dnnl.h"
 #include "benchmarks/gemm_stages.h"
@@ -90,27 +94,61 @@ class Products {
   Layer layer_;
 };
 
-/// The three products of one layer, Tessera's, OpenBLAS's and oneDNN's in alternation.
+/// Times of bodies that ran by turns, and the median of the times of each over those of the first body in the same
+/// turn: what other programs do to the machine changes within a second.
+struct ByTurns {
+  std::vector<Timing> times;
+  std::vector<double> over_first;
+};
+
+ByTurns by_turns(const std::vector<std::function<void()>>& bodies, Clock clock) {
+  constexpr double seconds = 0.4, long_enough = 0.1;
+  constexpr std::size_t least = 9;
+  constexpr std::chrono::milliseconds rest(10);  // threads of OpenMP use a core for some milliseconds after their work
+  std::vector<std::vector<double>> taken(bodies.size()), ratios(bodies.size());
+  for (const auto& body : bodies) body();
+  const double start = seconds_on(Clock::wall);
+  while (taken[0].size() < least || seconds_on(Clock::wall) - start < seconds * static_cast<double>(bodies.size())) {
+    for (std::size_t i = 0; i < bodies.size(); ++i) {
+      std::this_thread::sleep_for(rest);
+      if (taken[i].empty() || taken[i].back() < long_enough) bodies[i]();  // wakes the threads
+      const double begin = seconds_on(clock);
+      bodies[i]();
+      taken[i].push_back(seconds_on(clock) - begin);
+      ratios[i].push_back(taken[i].back() / taken[0].back());
+    }
+  }
+  ByTurns result;
+  for (std::size_t i = 0; i < bodies.size(); ++i) {
+    result.times.push_back(timing_of(taken[i]));
+    result.over_first.push_back(timing_of(ratios[i]).median);
+  }
+  return result;
+}
+
+/// The three products of one layer, Tessera's, OpenBLAS's and oneDNN's by turns.
 void compare(kernels::Threads& threads, const Layer& s, DType type, double peak) {
   const Products operands(threads, s, type);
   const auto products = operands.typed(), blas_products = operands.floats();
   const double operations = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out);
-  const Clock clock = fair_clock(threads);
   for (std::size_t i = 0; i < products.size(); ++i) {
+    std::vector<std::function<void()>> bodies = {[&] { kernels::multiply(threads, products[i]); },
+                                                 [&] { kernels::multiply_blas(threads, blas_products[i]); }};
+    if (auto by_dnnl = dnnl_product(products[i], threads.count())) bodies.emplace_back(std::move(by_dnnl));
+    const auto found = by_turns(bodies, fair_clock(threads));
     const auto rate = [&](double seconds) { return operations / seconds / 1e9; };
-    const Timing ours = time([&] { kernels::multiply(threads, products[i]); }, clock);
-    const Timing blas = time([&] { kernels::multiply_blas(threads, blas_products[i]); }, clock);
-    const auto by_dnnl = dnnl_product(products[i], threads.count());
-    const Timing dnnl = by_dnnl ? time(by_dnnl, clock) : Timing{};
+    const auto& [ours, blas] = std::tie(found.times[0], found.times[1]);
     std::printf(
         "  %-8s %5ld x %5ld x %5ld  %-8s %8.3f ms  %7.1f GF/s (%.1f..%.1f), %3.0f %% of peak;  OpenBLAS %7.1f "
         "(%.1f..%.1f);  %.2f x",
         s.name, static_cast<long>(s.rows), static_cast<long>(s.in), static_cast<long>(s.out), product_names[i],
         ours.median * 1e3, rate(ours.median), rate(ours.high), rate(ours.low), 100 * rate(ours.median) / peak,
-        rate(blas.median), rate(blas.high), rate(blas.low), blas.median / ours.median);
-    if (by_dnnl)
+        rate(blas.median), rate(blas.high), rate(blas.low), found.over_first[1]);
+    if (bodies.size() > 2) {
+      const auto& dnnl = found.times[2];
       std::printf(";  oneDNN %7.1f (%.1f..%.1f);  %.2f x;  %.2f of the best", rate(dnnl.median), rate(dnnl.high),
-                  rate(dnnl.low), dnnl.median / ours.median, std::min(blas.median, dnnl.median) / ours.median);
+                  rate(dnnl.low), found.over_first[2], std::min(found.over_first[1], found.over_first[2]));
+    }
     std::printf("\n");
   }
 }
@@ -164,9 +202,7 @@ int main(int argc, char** argv) {
   };
   std::printf("  peak of %s: %.1f GF/s; oneDNN: %s\n", tile > 0 ? "the bfloat16 tile" : "multiply-adds", peak,
               describe_dnnl());
-  if (stages)
-    std::printf(
-        "  share of peak        tile    block   memory  packing    edges  threads    pages   strips     rows\n");
+  if (stages) std::printf("  share of peak        tile    block   memory  packing    edges  threads    pages\n");
   for (const Layer& s : layers)
     if (only == "all" || only == s.name)
       stages ? print_layer(threads, s, type, peak_now) : compare(threads, s, type, peak);

@@ -112,9 +112,6 @@ void print_stages(kernels::Threads& threads, const std::string& name, const Matr
   const kernels::PackedOperands packed_block(one, t, block, 1), packed_product(one, t, p, t.tasks);
   const OnSmallPages small(p);
   const Clock clock = fair_clock(threads);
-  TileKernels in_strips = t, in_rows = t;
-  in_strips.block_rows = 0;
-  if (in_rows.block_rows == 0) in_rows.block_rows = 21 * t.rows;
   const auto alone = [&](const MatrixProduct& product, const auto& body) {
     return share_of(peak, operations(product), Clock::processor, body);
   };
@@ -127,9 +124,7 @@ void print_stages(kernels::Threads& threads, const std::string& name, const Matr
                           alone(tiled, [&] { kernels::multiply(one, tiled); }),
                           alone(p, [&] { kernels::multiply(one, p); }),
                           together(p),
-                          together(small.product()),
-                          alone(p, [&] { kernels::multiply_packed(one, in_strips, p); }),
-                          alone(p, [&] { kernels::multiply_packed(one, in_rows, p); })};
+                          together(small.product())};
   std::printf("  %-14s", name.c_str());
   for (const double part : share) std::printf("  %7.2f", part);
   std::printf("\n");

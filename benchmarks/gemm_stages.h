@@ -18,8 +18,6 @@ namespace tessera {
 ///   edges     the product on one thread
 ///   threads   the product on all threads, per thread
 ///   pages     the same, operands on pages of 4 KiB
-///   strips    as `edges`; a strip of rows at a time (TileKernels::block_rows is 0)
-///   rows      as `edges`; rows in blocks: of the size chosen for the machine, or of 21 strips
 void print_stages(kernels::Threads& threads, const std::string& name, const kernels::MatrixProduct& product,
                   const std::function<double()>& peak);
 

@@ -11,4 +11,7 @@ inline constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feat
 inline constexpr bool sanitized = false;
 #endif
 
+/// Of many inputs of one kind, a test takes one in so many: with sanitizers it would take half a minute and more.
+inline constexpr int part_of_inputs = sanitized ? 4 : 1;
+
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "framework/base/clock.h"
 
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -24,5 +25,7 @@ std::int64_t private_resident_bytes() {
   std::int64_t all = 0, resident = 0, shared = 0;
   return file >> all >> resident >> shared ? (resident - shared) * ::sysconf(_SC_PAGESIZE) : 0;
 }
+
+void release_freed_memory() { ::malloc_trim(0); }
 
 }  // namespace tessera

@@ -22,6 +22,8 @@ class Stopwatch {
 std::int64_t peak_resident_bytes();
 /// This process's resident memory now, without pages of files and shared memory, in bytes; 0 if unknown.
 std::int64_t private_resident_bytes();
+/// Returns the pages of freed blocks, which the C library keeps, to the operating system.
+void release_freed_memory();
 
 /// Seconds since 1970, as the system's clock says now.
 inline double wall_time() {

@@ -17,7 +17,7 @@ const TileKernels* tiles_of(const MatrixProduct& p) {
   if (p.K > 0 && pairs != nullptr && multiplies_pairs(p)) return pairs;
   if (p.K > 0 && chosen_isa() >= Isa::avx512) return &tiles_avx512();
   if (p.K > 0 && chosen_isa() == Isa::avx2) {
-    static const TileKernels fitted = fitted_to(tiles_avx2(), cache_sizes());
+    static const TileKernels fitted = fitted_to(tiles_avx2(), l2_bytes());
     return &fitted;
   }
 #endif

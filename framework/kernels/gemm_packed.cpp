@@ -45,13 +45,11 @@ void multiply_narrow(Threads& threads, const TileKernels& t, const MatrixProduct
   }
 }
 
-/// For an `a` with k outermost and more rows than the output has columns: as multiply_narrow, with all of b packed, and
-/// every panel multiplied with all strips of a task, which stay in the L2 cache. Packed into strips by all threads
-/// together, `a` would go through memory.
+/// For an `a` with k outermost and more rows than the output has columns: as multiply_narrow, with all of b packed. A
+/// task multiplies its strips, which stay in the L2 cache, with one group of panels after the other. Packed into strips
+/// by all threads together, `a` would go through memory.
 void multiply_tall(Threads& threads, const TileKernels& t, const MatrixProduct& p) {
   constexpr std::int64_t enough_tasks = 16, few_rows = 48;
-  TileKernels by_panels = t;
-  by_panels.block_rows = t.strip_rows;
   const std::int64_t least = std::min(few_rows, t.strip_rows);
   TaskGrid grid{};
   grid.rows = even_part(p.M, std::clamp(ceil_div(p.M, enough_tasks), least, t.strip_rows), t.rows);
@@ -68,7 +66,7 @@ void multiply_tall(Threads& threads, const TileKernels& t, const MatrixProduct& 
     pack_panels(t, p, col, std::min(col + width, p.N), k, std::min(depth, words - k), panel,
                 panels + k * grid.cols + col * depth);
   });
-  matrix_product(threads, by_panels, p, grid, {nullptr, panels, grid.cols});
+  matrix_product(threads, t, p, grid, {nullptr, panels, grid.cols});
 }
 
 /// For any other `a` with k outermost: it is packed into strips by all threads together, as many rows at a time as take

@@ -4,7 +4,6 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/activation_range.h"
-#include "framework/kernels/gemm_blocks.h"
 #include "framework/kernels/gemm_packed.h"
 #include "framework/kernels/gemm_stored.h"
 #include "framework/kernels/panels_ahead.h"
@@ -102,10 +101,6 @@ class Task {
   void run(std::int64_t first, std::int64_t last) {
     first_ = first;
     last_ = last;
-    const bool in_place = p_.a.along == 1 && !widens();
-    const std::int64_t most =
-        in_place ? rows_of_block(t_, p_.a.across * static_cast<std::int64_t>(size_of(p_.a.type()))) : t_.block_rows;
-    rows_ = t_.block_rows == 0 ? last - first : even_part(last - first, most, t_.rows);
     const std::int64_t apart = depth_ * t_.rows + 16, panel = depth_ * t_.cols;
     const bool packs_panels = shared_.panels == nullptr, packs_strips = shared_.strips == nullptr && p_.a.along != 1;
     const Scratch own_panels(packs_panels ? static_cast<std::size_t>(ceil_div(col_end_ - col_, t_.cols) * panel) : 0);
@@ -127,8 +122,8 @@ class Task {
                                                                  .k = k}
                             : shared_.strips != nullptr ? *shared_.strips
                                                         : rows_in_place();
-      for (std::int64_t row = first; row < last; row += rows_)
-        multiply(strips, row, std::min(row + rows_, last), k, steps);
+      for (std::int64_t col = col_; col < col_end_; col += t_.cols * t_.panels)
+        multiply(strips, col, std::min(col + t_.cols * t_.panels, col_end_), k, steps);
     }
   }
 
@@ -149,63 +144,39 @@ class Task {
   /// Whether rows of `a` are widened.
   bool widens() const { return p_.a.along == 1 && !in_words(t_, p_.a.type()); }
 
-  /// Floats for the sums of a 16-bit c, and for the rows of `a` that are widened: of a block of rows or of a strip. If
-  /// k is divided, the sums are those of all rows of the task.
+  /// Floats for the sums of a 16-bit c, and for the rows of `a` that are widened: of a strip. If k is divided, the sums
+  /// are those of all rows of the task.
   std::size_t choose_row_memory() {
     if (!has_sums() && !widens()) return 0;
-    const std::int64_t together = t_.block_rows == 0 ? t_.rows : rows_;
     sums_row_ = round_up(col_end_ - col_, 16);
     widened_row_ = round_up(depth_, 16) + 16;
     one_block_ = depth_ >= words_;
-    sums_size_ = has_sums() ? (one_block_ ? together : last_ - first_) * sums_row_ : 0;
-    return static_cast<std::size_t>(sums_size_ + (widens() ? together * widened_row_ : 0));
+    sums_size_ = has_sums() ? (one_block_ ? t_.rows : last_ - first_) * sums_row_ : 0;
+    return static_cast<std::size_t>(sums_size_ + (widens() ? t_.rows * widened_row_ : 0));
   }
   void divide_row_memory(float* memory) {
     if (has_sums()) sums_ = memory;
     if (widens()) widened_ = memory + sums_size_;
   }
 
-  /// Rows [row, row_end) of c from word k on. In blocks of rows: every panel, which the L1 cache holds, against all
-  /// strips of the block; else every strip against all panels.
-  void multiply(const Strips& strips, std::int64_t row, std::int64_t row_end, std::int64_t k, std::int64_t steps) {
-    if (t_.block_rows > 0) return multiply_block(strips, row, row_end, k, steps);
-    for (; row < row_end; row += t_.rows) {
-      const std::int64_t count = std::min(t_.rows, row_end - row);
+  /// Columns [col, col_end) of c from word k on: every strip, which the L1 cache holds, against all panels of these
+  /// columns, which the L2 cache holds.
+  void multiply(const Strips& strips, std::int64_t col, std::int64_t col_end, std::int64_t k, std::int64_t steps) {
+    for (std::int64_t row = first_; row < last_; row += t_.rows) {
+      const std::int64_t count = std::min(t_.rows, last_ - row);
       Strips::Strip a{widened_, widened_row_, 1};
       const float* next = widened_;
       if (widened_ == nullptr) {
         a = strips.strip(row, k);
-        next = strips.strip(row + t_.rows < row_end ? row + t_.rows : row, k).at;
+        next = strips.strip(row + t_.rows < last_ ? row + t_.rows : first_, k).at;
       } else {
         widen_rows(row, count, k, steps);
       }
-      const Sums sums = sums_of(row, count, row, k);
-      for (std::int64_t col = col_; col < col_end_; col += t_.cols)
-        tile(a, col + t_.cols < col_end_ ? a.at : next, col, sums, count, k, steps);
+      const Sums sums = sums_of(row, count, k);
+      for (std::int64_t at = col; at < col_end; at += t_.cols)
+        tile(a, at + t_.cols < col_end ? a.at : next, at, sums, count, k, steps);
       finish_rows(row, count, sums, k + steps);
     }
-  }
-
-  /// A strip prefetches the next one; the last strip, the first one for the next panel.
-  void multiply_block(const Strips& strips, std::int64_t row, std::int64_t row_end, std::int64_t k,
-                      std::int64_t steps) {
-    if (widened_ != nullptr) widen_rows(row, row_end - row, k, steps);
-    const Sums sums = sums_of(row, row_end - row, row, k);
-    const auto strip_at = [&](std::int64_t at) {
-      return widened_ == nullptr ? strips.strip(at, k)
-                                 : Strips::Strip{widened_ + (at - row) * widened_row_, widened_row_, 1};
-    };
-    const std::int64_t panel = depth_ * t_.cols, piece = ceil_div(panel, ceil_div(row_end - row, t_.rows));
-    for (std::int64_t col = col_; col < col_end_; col += t_.cols) {
-      const float* after = panels_ + (col - col_) * depth_ + (col + t_.cols < col_end_ ? panel : 0);  // next panel
-      for (std::int64_t at = row; at < row_end; at += t_.rows) {
-        const std::int64_t next = at + t_.rows < row_end ? at + t_.rows : row;
-        for (const float* const end = after + piece; after < end; after += 16) __builtin_prefetch(after, 0, 2);
-        tile(strip_at(at), strip_at(next).at, col, {sums.at + (at - row) * sums.row, sums.row},
-             std::min(t_.rows, row_end - at), k, steps);
-      }
-    }
-    finish_rows(row, row_end - row, sums, k + steps);
   }
 
   void tile(const Strips::Strip& a, const float* next, std::int64_t col, const Sums& sums, std::int64_t count,
@@ -218,12 +189,10 @@ class Task {
              count, std::min(t_.cols, col_end_ - col)});
   }
 
-  /// Where the sums of `count` rows from `row` on lie, in the block of rows that begins at `block`; those of a 16-bit c
-  /// that is added to are widened first.
-  Sums sums_of(std::int64_t row, std::int64_t count, std::int64_t block, std::int64_t k) const {
+  /// Where the sums of `count` rows from `row` on lie; those of a 16-bit c that is added to are widened first.
+  Sums sums_of(std::int64_t row, std::int64_t count, std::int64_t k) const {
     if (sums_ == nullptr) return {reinterpret_cast<float*>(p_.c.at) + row * p_.N + col_, p_.N};
-    const std::int64_t begin = one_block_ ? block : first_;
-    const Sums sums{sums_ + (row - begin) * sums_row_, sums_row_};
+    const Sums sums{sums_ + (one_block_ ? 0 : (row - first_) * sums_row_), sums_row_};
     if (!p_.add || k > 0) return sums;
     const auto& packing = packing_of(t_, p_.c.type);
     for (std::int64_t r = 0; r < count; ++r)
@@ -248,7 +217,6 @@ class Task {
   const Shared& shared_;
   const std::int64_t col_, col_end_, next_row_, next_col_, words_, depth_;
   std::int64_t first_ = 0, last_ = 0;  ///< rows of the task
-  std::int64_t rows_ = 0;              ///< of a block of rows
   PanelsAhead ahead_;
   std::int64_t lines_of_call_ = 0;
   const float* panels_ = nullptr;

@@ -80,13 +80,8 @@ struct TileKernels {
   std::int64_t tasks = 16;  ///< of a product, if its extents allow; fewer read `a` less often
   std::int64_t block = 1;   ///< words of k that lie together in a packed strip; `depth` is a multiple of it
 
-  /// Maximum of rows that are multiplied with all panels of a task before the next ones, a multiple of `rows`: their k
-  /// block stays in the L2 cache, a panel in the L1 cache. 0: a strip is multiplied with all panels, and stays in the
-  /// L1 cache.
-  std::int64_t block_rows = 0;
-  std::int64_t way = 0;  ///< bytes after which addresses share a set of the L2 cache; 0: it has room for any rows
-  /// Maximum of rows that a task packs, a multiple of `rows`, if k is the outer index of a: a k block of them stays in
-  /// the L2 cache, a panel in the L1 cache. 0: a panel does not fit the L1 cache.
+  /// Maximum of rows that a task packs, a multiple of `rows`, if k is the outer index of a: a k block of them and of
+  /// the panels of a task fit the L2 cache. 0: all tasks pack the rows together.
   std::int64_t strip_rows = 0;
   std::int64_t narrow = 0;  ///< columns of an output that a task may take as a whole; 0: `cols` x `panels`. Orders sums
 

@@ -13,8 +13,8 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr double never_zero = 1e-20;  // added to sums of sigmoids, as Megatron-LM does
-constexpr std::size_t tile = 32;      // tokens; each takes some microseconds
+constexpr double never_zero = 1e-20;        // added to sums of sigmoids, as Megatron-LM does
+constexpr std::size_t tokens_of_tile = 32;  // each takes some microseconds
 
 /// Working memory for one token.
 struct Token {
@@ -135,7 +135,7 @@ void weigh(const RouterRule& rule, std::span<const float> logits, std::span<cons
 
 template <class Body>
 void for_tokens(Threads& threads, const RouterRule& rule, std::int64_t count, const Body& body) {
-  threads.parallel_for(static_cast<std::size_t>(count), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(static_cast<std::size_t>(count), tokens_of_tile, [&](std::size_t first, std::size_t last) {
     Token token(rule);
     for (auto t = first; t < last; ++t) body(t, token);
   });
@@ -306,7 +306,7 @@ double router_z_loss(Threads& threads, std::int64_t experts, std::span<const flo
   if (count == 0) return 0;
   const auto E = static_cast<std::size_t>(experts);
   const double sum =
-      threads.parallel_sum(static_cast<std::size_t>(count), tile, [&](std::size_t first, std::size_t last) {
+      threads.parallel_sum(static_cast<std::size_t>(count), tokens_of_tile, [&](std::size_t first, std::size_t last) {
         Token token(rule);
         double of_tile = 0;
         for (auto t = first; t < last; ++t) {

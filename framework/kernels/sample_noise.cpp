@@ -9,7 +9,7 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr std::size_t tile = 4 * float_window;
+constexpr std::size_t values_of_tile = 4 * float_window;
 
 std::size_t elements_per_sample(const char* who, const SampleNoise& noise, std::size_t elements) {
   const auto samples = noise.sample_ids.size();
@@ -25,7 +25,7 @@ void jitter(Threads& threads, const SampleNoise& noise, double eps, const Elemen
   expect_values("jitter", "y", y.size(), static_cast<std::int64_t>(x.size()));
   const auto per_sample = elements_per_sample("jitter", noise, x.size());
   const auto least = static_cast<float>(1 - eps), step = static_cast<float>(2 * eps * 0x1p-32);
-  threads.parallel_for(x.size(), tile, [&](std::size_t begin, std::size_t end) {
+  threads.parallel_for(x.size(), values_of_tile, [&](std::size_t begin, std::size_t end) {
     FloatReader in(x);
     FloatWriter out(y);
     std::uint32_t words[float_window + 4];  // drawn in blocks of four, so the first may belong to earlier elements
@@ -46,7 +46,7 @@ void jitter(Threads& threads, const SampleNoise& noise, double eps, const Elemen
 
 void draw_normal(Threads& threads, const SampleNoise& noise, std::span<float> y) {
   const auto per_sample = elements_per_sample("draw_normal", noise, y.size());
-  threads.parallel_for(y.size(), tile / 4, [&](std::size_t begin, std::size_t end) {
+  threads.parallel_for(y.size(), values_of_tile / 4, [&](std::size_t begin, std::size_t end) {
     for_keyed_ranges(noise, per_sample, begin, end, end - begin,
                      [&](std::uint64_t id, std::uint64_t element, std::size_t first, std::size_t size) {
                        for (std::size_t i = 0; i < size; ++i)

@@ -76,8 +76,8 @@ double data_bytes(const Recipe& recipe, const LayoutFigures& layout, std::int64_
   return sum + samples * static_cast<double>(gpt::index_bytes(1));
 }
 
-/// Memory of a process beside what its model and data need: buffers of its threads, allocator, libraries. 9 to 14 MiB
-/// were measured with one to four threads in fp32 (docs/performance.md).
+/// Memory of a process beside what its model and data need: buffers of its threads, allocator, libraries. See
+/// docs/performance.md for what was measured.
 constexpr std::int64_t process_bytes = std::int64_t{12} << 20;
 const std::string process_part = "process";
 

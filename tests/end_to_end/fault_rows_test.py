@@ -32,17 +32,21 @@ class FaultRows(unittest.TestCase):
         self.assertIn(fault_run.table(), (TESTS.parent.parent / "docs/resilience.md").read_text(),
                       "docs/resilience.md: replace its table by what tests/faults/fault_run.py --table prints")
 
-    def taken_times(self, row):
-        told = subprocess.run([sys.executable, "-B", TESTS.parent / "faults" / "fault_run.py", os.environ["TESSERA_BUILD"], "--rows", row,
-                               "--on", "TP 2, PP 2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    def run_row(self, row, *more):
+        """The line of the table that fault_run.py prints of a row."""
+        told = subprocess.run([sys.executable, "-B", TESTS.parent / "faults" / "fault_run.py", os.environ["TESSERA_BUILD"], "--rows", row, *more],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(told.returncode, 0, told.stdout)
-        self.assertRegex(told.stdout, rf"\n\| {row} \| .* \d+ passed \| \d+\.\d\d \| \d+\.\d\d \| \d+ \|")
+        return told.stdout
 
     def test_hangs_are_injected_and_their_times_are_taken(self):
-        self.taken_times("9")
+        self.assertRegex(self.run_row("9", "--on", "TP 2, PP 2"), r"\n\| 9 \| .* 4 passed \| \d+\.\d\d \| \d+\.\d\d \| \d+ \|")
 
     def test_kills_of_several_ranks_are_injected_and_their_times_are_taken(self):
-        self.taken_times("12")
+        self.assertRegex(self.run_row("12", "--on", "TP 2, PP 2"), r"\n\| 12 \| .* 3 passed \| \d+\.\d\d \| \d+\.\d\d \| \d+ \|")
+
+    def test_tests_of_a_row_are_run(self):
+        self.assertRegex(self.run_row("4"), r"\n\| 4 \| .* \| 1 passed \|")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ class LaunchLogsWhole(Launching):
         self.assert_nothing_left()
 
     def test_a_watcher_that_hangs_ends_the_job_and_does_not_hold_the_workers_for_ever(self):
-        self.write("say.py", "while True: print('x' * 1000)")  # soon waits for room in the pipe
+        # Rank 1 soon waits for room in the pipe; rank 0, whose output is taken, would keep a processor and a disk busy.
+        self.write("say.py", "import os, time\nwhile True: print('x' * 1000) if os.environ['RANK'] == '1' else time.sleep(1)")
         job = self.start_tsrun("--worker_num=2", "--host_time_out=4", "--host_lease=2", "--tail_worker_log=9", "say.py")
         self.process_of(1, "python3")
         supervisor = next(pid for pid, variables in self.processes("tsrun").items() if variables.get("OMPI_COMM_WORLD_RANK") == "1")

@@ -25,27 +25,39 @@ class TwoShells(Launching):
                          ["scheduler.log", "worker_2.log", "worker_3.log"])
         self.assert_nothing_left()
 
-    def test_a_shell_that_is_stopped_neither_stops_the_job_nor_deletes_its_folders(self):
-        port = self.free_port()
+    def start_until_the_end(self):
+        """A job that runs until there is a file `end`: the tsrun of both shells, the first one's log, and how to stop the second."""
         line = ["--nnodes=2", "--nproc_per_node=1", "--max_restarts=3", "--host_time_out=4", "--host_lease=2", "--master_addr=127.0.0.1",
-                f"--master_port={port}", launching.worker(), 100000, "until", self.folder / "end"]
+                f"--master_port={self.free_port()}", launching.worker(), 100000, "until", self.folder / "end"]
         second = self.start_tsrun("--node_rank=1", "--log_dir=second", *line)
         first = self.start_tsrun("--node_rank=0", "--log_dir=first", *line)
-        starts = lambda: self.log("scheduler.log", "first").count("all workers have connected")
         self.process_of(1)
-        self.wait_until(lambda: starts() == 1, "a start")
+        self.wait_until(lambda: self.starts() == 1, "a start")
+        return first, second
 
-        def stop(until):
-            second.send_signal(signal.SIGSTOP)
-            until()
-            second.send_signal(signal.SIGCONT)
-        stop(lambda: time.sleep(6))  # longer than --host_time_out, but not four times as long
+    def starts(self):
+        return self.log("scheduler.log", "first").count("all workers have connected")
+
+    def test_a_shell_that_is_stopped_for_a_moment_does_not_stop_the_job(self):
+        first, second = self.start_until_the_end()
+        second.send_signal(signal.SIGSTOP)
+        time.sleep(6)  # longer than --host_time_out, but not four times as long
+        second.send_signal(signal.SIGCONT)
         time.sleep(1)
-        self.assertEqual([first.poll(), second.poll(), starts()], [None, None, 1])
-        stop(lambda: self.wait_until(lambda: starts() == 2, "a start without the second shell", 60))
+        self.assertEqual([first.poll(), second.poll(), self.starts()], [None, None, 1])
+        self.write("end", "")
+        for job in (first, second):
+            self.end_of(job)
+        self.assert_nothing_left()
+
+    def test_a_shell_that_is_stopped_neither_stops_the_job_nor_deletes_its_folders(self):
+        first, second = self.start_until_the_end()
+        second.send_signal(signal.SIGSTOP)
+        self.wait_until(lambda: self.starts() == 2, "a start without the second shell", 60)
+        second.send_signal(signal.SIGCONT)
         self.assertIn("this host has not responded to the leading tsrun in time", self.end_of(second, 1))
         os.kill(self.process_of(1), signal.SIGKILL)
-        self.wait_until(lambda: starts() == 3, "another start")
+        self.wait_until(lambda: self.starts() == 3, "another start")
         self.write("end", "")
         told = self.end_of(first)
         self.assertIn("will run on the hosts that are left", told)
@@ -130,16 +142,21 @@ class LaunchHosts(Hosts):
         self.assertRegex(told[1], r"the leading tsrun, on 10.77.0.1, has not responded for 6 s")
         self.assert_nothing_left()
 
-    def test_time_outs_are_those_that_were_given_and_the_same_on_all_hosts(self):
+    def test_time_outs_that_differ_between_hosts_are_refused(self):
         jobs = [self.start_host(host, f"--host_lease={2 + host}", "--host_time_out=30") for host in range(2)]
         told = [self.end_of(job, code=2) for job in jobs][0]
         same = r"lease, host_time_out, host_lease, leader_time_out and stop_time_out: 15, 30, {}, 15 and 30 s"
         self.assertRegex(told, rf"not the same on all hosts: \S+ \(10.77.0.1\) has {same.format(2)}; \S+ \(10.77.0.2\) has {same.format(3)}")
 
-        long = ["--host_lease=25", "--host_time_out=30", "--leader_time_out=40"]
-        jobs = [self.start_host(host, *long, program=[launching.worker(), 100000]) for host in range(2)]
-        self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log", "logs0"), "a start")
+    def start_with(self, *time_outs):
+        """A job with these time-outs, which has started, and the process of its rank 3."""
+        jobs = [self.start_host(host, *time_outs, program=[launching.worker(), 100000]) for host in range(2)]
         worker = self.process_of(3)
+        self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log", "logs0"), "a start")
+        return jobs, worker
+
+    def test_time_outs_are_not_shorter_than_those_that_were_given(self):
+        jobs, worker = self.start_with("--host_lease=25", "--host_time_out=30", "--leader_time_out=40")
         self.cut(1)
         time.sleep(9.5)  # longer than the default of --host_time_out, and 1 s more for a worker
         self.ip("-n", self.names[0], "link", "set", "port1", "up")
@@ -148,10 +165,10 @@ class LaunchHosts(Hosts):
         os.kill(worker, signal.SIGKILL)
         for told in [self.end_of(job, code=137) for job in jobs]:
             self.assertRegex(told, r"rank 3 of 4 on \S+ .*was ended by signal 9")
+        self.assert_nothing_left()
 
-        jobs = [self.start_host(host, "--host_lease=2", "--host_time_out=4", program=[launching.worker(), 100000]) for host in range(2)]
-        self.process_of(3)
-        self.wait_until(lambda: self.log("scheduler.log", "logs0").count("all workers have connected") == 2, "a start")
+    def test_time_outs_are_not_longer_than_those_that_were_given(self):
+        jobs, _ = self.start_with("--host_lease=2", "--host_time_out=4")
         self.cut(1)
         told = [self.end_of(job, code=1) for job in jobs]
         self.assertRegex(told[0], r"with ranks 2, 3 on \S+ has not responded for 4 s")

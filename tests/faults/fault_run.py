@@ -178,26 +178,33 @@ def job_type(on_hosts=False):
     return Job, faults_test
 
 
-def in_a_case(job_class, configuration, steps, body, outcome, about):
+def in_a_case(job_class, configuration, steps, runs, outcome):
+    """One job for each of `runs`, which are their faults, further options and what repeats them, compared with one undisturbed run."""
     case = job_class()
     try:
         case.setUp()
         case.undisturbed(configuration, steps)
-        body(case)
-        outcome.passed += 1
     except unittest.SkipTest as reason:
-        outcome.skipped.append(f"{about}: {reason}")
+        outcome.skipped.append(f"{configuration}: {reason}")
+        runs = []
     except Exception as error:  # of the assertions, too
-        outcome.failed.append(f"{about}\n{error}")
-    finally:
-        case.doCleanups()
+        outcome.failed.append(f"{configuration}, undisturbed\n{error}")
+        runs = []
+    for number, (faults, more, about) in enumerate(runs):
+        try:
+            case.disturbed(f"disturbed{number}", configuration, faults, steps, more, outcome)
+            outcome.passed += 1
+        except Exception as error:
+            outcome.failed.append(f"{about}\n{error}")
+            case.end_everything()
+    case.doCleanups()
 
 
 def injected(row, configurations, draws, seed, outcome):
     job_class, faults_test = job_type()
     draw = random.Random(seed)
     for configuration in configurations or row["on"]:
-        ranks = faults_test.CONFIGURATIONS[configuration][0]
+        ranks, runs = faults_test.CONFIGURATIONS[configuration][0], []
         for pattern in row["inject"]:
             for phase in row.get("phases", ["update"]) if "{phase}" in pattern else [""]:
                 for _ in range(draws):
@@ -206,9 +213,8 @@ def injected(row, configurations, draws, seed, outcome):
                                            last=ranks - 1)
                     faults = [each.replace("*", str(rank), 1) for each in words.split()
                               for rank in (range(ranks) if each.startswith("*") else [0])]
-                    about = f"{configuration}: --set 'resilience_config.inject_fault=[{', '.join(faults)}]'"
-                    in_a_case(job_class, configuration, STEPS,
-                              lambda case: case.disturbed("disturbed", configuration, faults, STEPS, row.get("more", []), outcome), outcome, about)
+                    runs.append((faults, row.get("more", []), f"{configuration}: --set 'resilience_config.inject_fault=[{', '.join(faults)}]'"))
+        in_a_case(job_class, configuration, STEPS, runs, outcome)
 
 
 def soak(configuration, count, seed, outcome):
@@ -218,7 +224,7 @@ def soak(configuration, count, seed, outcome):
     without = ["update"] if "fp16" in configuration else []
     faults = faults_test.random_faults(random.Random(seed), ranks, count, without, steps)
     about = f"fault_run.py BUILD --soak {count} --seed {seed} --on '{configuration}'"
-    in_a_case(job_class, configuration, steps, lambda case: case.disturbed("disturbed", configuration, faults, steps, [], outcome), outcome, about)
+    in_a_case(job_class, configuration, steps, [(faults, [], about)], outcome)
 
 
 def tests_of(row, outcome):
@@ -248,7 +254,8 @@ def main():
     parser.add_argument("--rows", help="numbers, separated by commas; default: all")
     parser.add_argument("--soak", type=int, help="this many faults in one job, instead of rows")
     parser.add_argument("--seed", type=int, default=random.randrange(10**9))
-    parser.add_argument("--on", action="append", help="a configuration of tests/end_to_end/faults_test.py, with --soak also 'two hosts' (needs root); may be repeated")
+    parser.add_argument("--on", action="append", help="inject faults only, on this configuration of tests/end_to_end/faults_test.py, "
+                        "with --soak also 'two hosts' (needs root); may be repeated")
     parser.add_argument("--draws", type=int, default=1, help="random ranks and steps for each fault")
     options = parser.parse_args()
     if options.table:
@@ -275,9 +282,9 @@ def main():
             injected(row, options.on, options.draws, options.seed + number, outcome)
         for configuration in row["on"] if "soak" in row else []:
             soak(configuration, row["soak"], options.seed, outcome)
-        if "tests" in row:
+        if "tests" in row and not options.on:
             tests_of(row, outcome)
-        if "programs" in row:
+        if "programs" in row and not options.on:
             programs_of(row, build, outcome)
         print(f"| {number} | {row['fault']} | {outcome.words()} |", flush=True)
         for reason in outcome.skipped:

@@ -71,8 +71,8 @@ std::pair<std::filesystem::path, std::filesystem::path> DataFolder::gpt2_files()
   const auto merges = find_gpt2();
   auto vocabulary = merges.parent_path() / (merges.filename() == "merges.txt" ? "vocab.json" : "gpt2-vocab.json");
   if (!std::filesystem::exists(vocabulary)) {
-    make_vocabulary(merges);
     vocabulary = scratch() / "vocab.json";
+    if (!std::filesystem::exists(vocabulary)) make_vocabulary(merges);
   }
   return {vocabulary, merges};
 }

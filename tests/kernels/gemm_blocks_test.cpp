@@ -17,33 +17,16 @@ constexpr std::int64_t kib = 1 << 10;
 /// {avx2}, or nothing where the machine has it not.
 std::vector<Isa> isas_with_avx2() { return available_isas().size() > 1 ? std::vector{Isa::avx2} : std::vector<Isa>{}; }
 
-TEST(Blocks, OfRowsAndPanelsFitTheCachesOfTheProcessor) {
-  const std::int64_t rows[] = {60, 126, 0, 0}, strip_rows[] = {60, 126, 192, 192}, panels[] = {6, 12, 12, 12};
+TEST(Blocks, OfRowsAndPanelsFitTheCacheOfTheProcessor) {
+  const std::int64_t strip_rows[] = {32, 64, 128, 192}, panels[] = {2, 4, 8, 8};
   for (int i = 0; i < 4; ++i) {
-    const auto t = fitted_to(tiles_avx2(), {32 * kib, (256 * kib) << i});
-    EXPECT_EQ(t.block_rows, rows[i]) << i;
+    const auto t = fitted_to(tiles_avx2(), (256 * kib) << i);
     EXPECT_EQ(t.strip_rows, strip_rows[i]) << i;
     EXPECT_EQ(t.panels, panels[i]) << i;
     EXPECT_EQ(t.depth, tiles_avx2().depth) << "the order of sums must not depend on the cache";
-    EXPECT_EQ(t.narrow > 0 ? t.narrow : t.cols * t.panels, tiles_avx2().cols * tiles_avx2().panels)
+    EXPECT_EQ(t.narrow, tiles_avx2().cols * tiles_avx2().panels)
         << "nor must the choice between packing a or b for all tasks";
   }
-}
-
-TEST(Blocks, OfRowsThatShareSetsOfTheCacheHaveFewerRows) {
-  const auto t = fitted_to(tiles_avx2(), {32 * kib, 512 * kib});  // 8 ways of 64 KiB; a row takes 1 KiB of a way
-  EXPECT_EQ(rows_of_block(t, 3 * kib), 126) << "64 places";
-  EXPECT_EQ(rows_of_block(t, 12 * kib + 64), 126) << "64 places";
-  EXPECT_EQ(rows_of_block(t, 12 * kib), 96) << "16 places";
-  EXPECT_EQ(rows_of_block(t, 16 * kib), 24) << "4 places";
-  EXPECT_EQ(rows_of_block(t, 64 * kib), 6) << "one place";
-  EXPECT_EQ(rows_of_block(fitted_to(tiles_avx2(), {32 * kib, 2048 * kib}), 64 * kib), 0) << "no blocks";
-}
-
-TEST(Blocks, OfRowsNeedAPanelInTheFirstCache) {
-  EXPECT_EQ(fitted_to(tiles_avx512(), {48 * kib, 512 * kib}).block_rows, 0);
-  EXPECT_EQ(fitted_to(tiles_avx512(), {48 * kib, 512 * kib}).strip_rows, 0);
-  EXPECT_EQ(fitted_to(tiles_avx2(), {16 * kib, 512 * kib}).block_rows, 0);
 }
 
 TEST(Blocks, FollowTheSizesThatLinuxTells) {
@@ -59,21 +42,20 @@ TEST(Blocks, FollowTheSizesThatLinuxTells) {
   cache(1, "1", "Instruction", "64K");
   cache(2, "2", "Unified", "1M");
   cache(3, "3", "Unified", "32768K");
-  const auto sizes = cache_sizes(folder.string());
+  const auto l2 = l2_bytes(folder.string());
   std::filesystem::remove_all(folder);
-  EXPECT_EQ(sizes.l1, 48 * kib);
-  EXPECT_EQ(sizes.l2, 1024 * kib);
-  EXPECT_EQ(cache_sizes(folder.string()).l2, CacheSizes{}.l2) << "of a folder that does not exist";
+  EXPECT_EQ(l2, 1024 * kib);
+  EXPECT_EQ(l2_bytes(folder.string()), 512 * kib) << "of a folder that does not exist";
 }
 
-class BlocksOfRows : public ForEveryIsa {};
-INSTANTIATE_TEST_SUITE_P(Kernels, BlocksOfRows, testing::ValuesIn(isas_with_avx2()), name_of_parameter);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BlocksOfRows);
+class PanelsOfTasks : public ForEveryIsa {};
+INSTANTIATE_TEST_SUITE_P(Kernels, PanelsOfTasks, testing::ValuesIn(isas_with_avx2()), name_of_parameter);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PanelsOfTasks);
 
-// The last block of k is shorter.
-TEST_P(BlocksOfRows, DoNotChangeBits) {
+// The last block of k is shorter, the last panel narrower.
+TEST_P(PanelsOfTasks, DoNotChangeBits) {
   for (const auto type : {DType::float32, DType::bfloat16})
-    for (const std::int64_t K : {200, 600})
+    for (const std::int64_t K : {200, 1100})
       for (const bool flipped : {false, true}) {
         const std::int64_t M = 133, N = 230;
         Typed a(type, random_normal(static_cast<std::size_t>(M * K), 1));
@@ -103,26 +85,29 @@ TEST_P(BlocksOfRows, DoNotChangeBits) {
           });
         };
         const auto expected = product(tiles_avx2());
-        for (const std::int64_t rows : {6, 60, 600}) {
-          auto t = fitted_to(tiles_avx2(), {});
-          t.block_rows = rows;
+        for (const std::int64_t panels : {1, 3, 7}) {
+          auto t = tiles_avx2();
+          t.narrow = t.cols * t.panels;
+          t.panels = panels;
           EXPECT_TRUE(same_bits(expected, product(t)))
-              << rows << " rows a block, K " << K << ", " << name_of(type) << (flipped ? ", k outermost" : "");
+              << panels << " panels a task, K " << K << ", " << name_of(type) << (flipped ? ", k outermost" : "");
         }
       }
 }
 
 // More rows than columns, with k outermost in a: several tasks, the last with fewer rows; a last block of k that is
 // shorter; a last panel that is narrower.
-TEST_P(BlocksOfRows, ThatEachTaskPacksHaveTheBitsOfRowsThatAllPackTogether) {
+TEST_P(PanelsOfTasks, AndStripsOfTheirOwnHaveTheBitsOfStripsThatAllPackTogether) {
   for (const auto type : {DType::float32, DType::bfloat16})
-    for (const std::int64_t K : {200, 600})
+    for (const std::int64_t K : {200, 1100})
       for (const bool b_is_flipped : {false, true}) {
         const std::int64_t M = 500, N = 230;
         Typed a(type, random_normal(static_cast<std::size_t>(M * K), 1));
         Typed b(type, random_normal(static_cast<std::size_t>(N * K), 2));
         const auto product = [&](std::int64_t strip_rows) {
           auto t = tiles_avx2();
+          t.narrow = t.cols * t.panels;
+          t.panels = 3;
           t.strip_rows = strip_rows;
           return on_any_threads([&](Threads& threads) {
             std::vector<float> c(static_cast<std::size_t>(M * N));
@@ -135,7 +120,7 @@ TEST_P(BlocksOfRows, ThatEachTaskPacksHaveTheBitsOfRowsThatAllPackTogether) {
           });
         };
         const auto together = product(0);
-        for (const std::int64_t rows : {6, 60, 192})
+        for (const std::int64_t rows : {4, 60, 192})
           EXPECT_TRUE(same_bits(together, product(rows)))
               << rows << " rows a task, K " << K << ", " << name_of(type) << (b_is_flipped ? ", b flipped" : "");
       }

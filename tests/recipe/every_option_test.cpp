@@ -21,6 +21,7 @@
 #include "tests/recipe/every_option_exempt.h"
 #include "tests/recipe/small_run.h"
 #include "tests/recipe/text_format.h"
+#include "tests/sanitized.h"
 #include "tests/story.h"
 
 namespace tessera::recipe {
@@ -233,7 +234,9 @@ TEST_F(EveryOption, ChangesSomethingOtherThanItsEcho) {
   auto all = cases_of_optimizers();
   EXPECT_GT(all.size(), 8U);
   all.insert(all.end(), cases.begin(), cases.end());
+  int number = 0;
   for (const auto& c : all) {
+    if (number++ % part_of_inputs != 0) continue;
     const auto usual = usual_.try_emplace(name_of(c)).first;
     if (usual->second.empty()) usual->second = look(c, {});
     const auto& before = usual->second;

@@ -202,8 +202,8 @@ TEST(StateLayout, BucketsGatherWhatTheShardsOfAllRanksUpdate) {
     std::size_t narrow = 0;
     for (const auto& bucket : layout.buckets()) {
       const auto range = layout.gathered(bucket);
-      covers.at(range.array).add(range.bytes.first / range.element_bytes, range.bytes.count / range.element_bytes);
-      if (range.array == StateArray::rounded_weights) narrow += range.bytes.count / 2;
+      covers.at(range.array).add(range.first, range.count);
+      if (range.array == StateArray::rounded_weights) narrow += range.count;
     }
     ASSERT_TRUE(covers.at(StateArray::weights).each(1)) << "seed " << seed;
     std::size_t wanted = 0;

@@ -1,5 +1,6 @@
 #include "framework/training/loop/trainer.h"
 
+#include "framework/base/clock.h"
 #include "framework/kernels/scratch.h"
 #include "framework/reporting/run_notes.h"
 #include "framework/training/loop/run_saving.h"
@@ -103,6 +104,7 @@ RunEnd Trainer::told_end(bool saved, bool done, const std::string& why) {
 
 RunEnd Trainer::run_to_end() {
   kernels::forget_workspace();  // of measurements at the start
+  release_freed_memory();
   if (run_.launcher.hands_over()) finish_earlier_step();
   if (run_.launcher.wants_checkpoint() || run_.launcher.hands_over()) return save_and_end();
   if (run_.launcher.only_finishes()) {

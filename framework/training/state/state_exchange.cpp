@@ -22,8 +22,9 @@ void WeightGather::begin() {
   if (!layout_.sharing().shards()) return;
   const auto buckets = layout_.buckets();
   for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {  // in the order of the forward pass
-    const auto range = layout_.gathered(*bucket);
-    memory_.buffer(range.array)->begin_gather(range.bytes, range.element_bytes, "weights of the other replicas");
+    const auto [array, first, count] = layout_.gathered(*bucket);
+    const auto bytes = size_of(bucket->type);
+    memory_.buffer(array)->begin_gather({first * bytes, count * bytes}, bytes, "weights of the other replicas");
   }
 }
 

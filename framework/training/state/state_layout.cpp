@@ -169,13 +169,10 @@ StateRange StateLayout::state_of(const PlacedShard& shard, std::size_t tensor) c
   return {StateArray::optimizer_state, tensor * updated_ + shard.state, unsigned_count(shard.elements.count)};
 }
 
-StateLayout::GatherRange StateLayout::gathered(const parallel::Bucket& bucket) const {
-  const bool plain = bucket.type == DType::float32;
-  const auto bytes = plain ? sizeof(float) : 2;
-  const auto first = plain ? weight_of_[bucket.first_parameter] : unsigned_count(bucket.elements.first);
-  return {plain ? StateArray::weights : StateArray::rounded_weights,
-          {first * bytes, unsigned_count(bucket.elements.count) * bytes},
-          bytes};
+StateRange StateLayout::gathered(const parallel::Bucket& bucket) const {
+  const auto count = unsigned_count(bucket.elements.count);
+  if (bucket.type == DType::float32) return {StateArray::weights, weight_of_[bucket.first_parameter], count};
+  return {StateArray::rounded_weights, unsigned_count(bucket.elements.first), count};
 }
 
 /// Counted in the parameter, without padding.

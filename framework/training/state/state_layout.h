@@ -128,13 +128,8 @@ class StateLayout {
   std::size_t rounded_of(std::size_t parameter) const;
   /// Range of state tensor `tensor` of a shard or part.
   StateRange state_of(const PlacedShard& shard, std::size_t tensor) const;
-  /// Array and byte range that ranks all-gather after an update, for one bucket: the weights that the model reads.
-  struct GatherRange {
-    StateArray array;
-    comm::ByteRange bytes;
-    std::size_t element_bytes;
-  };
-  GatherRange gathered(const parallel::Bucket& bucket) const;
+  /// What ranks all-gather after an update, for one bucket: the weights that the model reads, in elements of its type.
+  StateRange gathered(const parallel::Bucket& bucket) const;
 
   /// The elements that this rank owns, merged into long ranges, for sums over the model: in `gradients`, and the
   /// weights of the same elements. Without the biases of routers, which no optimizer updates. The ranges may contain

@@ -18,6 +18,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
 #include "tests/interop/flags/tables.h"
+#include "tests/sanitized.h"
 
 namespace tessera {
 namespace {
@@ -193,6 +194,7 @@ TEST(FlagTables, WhatIsNotGivenPassesOurLimits) {
 }
 
 TEST(FlagTables, TheirWordsAndWhatAFlagSaysBesidesPassOurLimits) {
+  int number = 0;
   for (const auto& file : tables()) {
     const auto table = flags::FlagTable::from(file, options::Mappings());
     const auto own = flags::FlagTable::from(options::Mappings().table("flags/" + file));
@@ -204,6 +206,7 @@ TEST(FlagTables, TheirWordsAndWhatAFlagSaysBesidesPassOurLimits) {
                         (row.kind == Kind::derived && row.takes == flags::FlagRow::Takes::none);
       if (!bare) words.erase(words.begin());
       for (const auto& word : words) {
+        if (number++ % part_of_inputs != 0) continue;
         const auto given = one_flag(row.flag, word);
         options::Report report;
         if (table.convert(given, facts(), report).flags.at(0).status == flags::FlagStatus::planned) continue;
