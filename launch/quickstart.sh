@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 to a trained GPT: installs packages, builds, creates a corpus from the King James Bible, trains
-# configs/quickstart.yaml on it, evaluates the model on held-out text, and generates a sample.
+# configs/quickstart.yaml on it (where there is no time for all of its steps, configs/quickstart_short.yaml, a smaller model), evaluates the
+# model on held-out text, and generates a sample.
 #
 #   launch/quickstart.sh [--seconds N] [--threads N] [--output DIR]
 #
@@ -113,7 +114,6 @@ once tokenizer "$data/bpe" train_tokenizer
 once "token ids" "$data/train.idx" preprocess
 once yardsticks "$data/yardsticks" yardsticks
 
-recipe=configs/quickstart.yaml
 settings=(--set "training_config.num_threads=$threads" --set "training_config.output_dir=$run")
 
 # Ten minutes from the start, without downloads; of these, 30 s to determine the number of steps and 40 s for evaluation and generation.
@@ -122,30 +122,39 @@ if [[ -z $seconds ]]; then
   seconds=$((left < 60 ? 60 : left < 280 ? left : 280))
 fi
 
-planned_steps() { sed -n 's/^ *training_iters: *\([0-9]*\).*/\1/p' "$recipe"; }
+planned_steps() { sed -n 's/^ *training_iters: *\([0-9]*\).*/\1/p' "$1"; }
 
-# Determines the number of steps: the recipe's, or as many as this machine can do in the given time.
-choose_steps() {
-  local planned trial=$output/trial fit
-  planned=$(planned_steps)
+# Sets fit to the number of steps of the recipe $1 that this machine can do in the given time.
+count_steps() {
+  local trial=$output/trial
   rm -rf "$trial"
-  quietly "$logs/trial.log" "$tessera" train "$recipe" "${settings[@]}" --set "training_config.output_dir=$trial" \
+  quietly "$logs/trial.log" "$tessera" train "$1" "${settings[@]}" --set "training_config.output_dir=$trial" \
     --set training_config.log_interval=1 --set training_config.exit_interval=12 --set training_config.eval_iters=0
   # The median time of a step; the first steps are slower.
   fit=$(sed -n 's/.*"step_seconds": *\([0-9.e+-]\{1,\}\).*/\1/p' "$trial/metrics.jsonl" | tail -n 9 | sort -g |
     awk -v s="$seconds" 'NR == 5 { printf "%d", 0.94 * s / $1 }')
   rm -rf "$trial"
   ((fit >= 1)) || stop "could not tell from $logs/trial.log how long a step takes"
+}
+
+# Chooses the recipe and the number of steps: all of the first recipe's, or of the smaller model's as many as fit.
+choose_steps() {
+  local recipe=configs/quickstart.yaml planned fit
+  planned=$(planned_steps "$recipe")
+  count_steps "$recipe"
   if ((fit < planned)); then
-    say "$fit of the recipe's $planned steps fit into $seconds s on this machine"
-  else
-    fit=$planned
+    say "$fit of the $planned steps of $recipe fit into $seconds s on this machine: a smaller model is trained"
+    recipe=configs/quickstart_short.yaml
+    planned=$(planned_steps "$recipe")
+    count_steps "$recipe"
+    if ((fit < planned)); then say "$fit of the $planned steps of $recipe fit into $seconds s on this machine"; fi
   fi
-  echo "$fit" >"$output/steps"
+  echo $((fit < planned ? fit : planned)) >"$output/steps"
+  echo "$recipe" >"$output/recipe"
 }
 
 train() {
-  "$tessera" train "$recipe" "${settings[@]}" --set "training_config.training_iters=$(<"$output/steps")"
+  "$tessera" train "$(<"$output/recipe")" "${settings[@]}" --set "training_config.training_iters=$(<"$output/steps")"
   # Ctrl-C also exits with code 0, but before the last step.
   [[ $(cat "$run"/checkpoints/*latest_checkpointed_iteration.txt) == "$(<"$output/steps")" ]] ||
     stop "training was stopped; the same command continues it" 130
@@ -159,7 +168,7 @@ evaluate() {
   mv "$output/bits.part" "$output/bits_per_byte"
 }
 
-once "length of the run" "$output/steps" choose_steps
+once "length of the run" "$output/recipe" choose_steps
 once training "$run/finished" train
 once evaluation "$output/bits_per_byte" evaluate
 
@@ -167,13 +176,14 @@ say "the model writes"
 "$tessera" generate "$run" --prompt 'Joh3:16 For God so' --tokens 120 --temperature 0.8 --seed 1 --threads "$threads" || stop "tessera generate failed"
 
 read -r bzip2_bits xz_bits <"$data/yardsticks"
-planned=$(planned_steps) steps=$(<"$output/steps")
+recipe=$(<"$output/recipe") steps=$(<"$output/steps")
+planned=$(planned_steps "$recipe")
 # Paths as they would be typed in the root of the source tree.
 here=${output#"$PWD/"} program=${tessera#"$PWD/"} where=
 [[ $here == quickstart ]] || where="TESSERA_QUICKSTART=$here "
 unfinished=
 if ((steps < planned)); then
-  unfinished="This machine had time for $steps of the recipe's $planned steps. To continue this run to the last one:
+  unfinished="This machine had time for $steps of the $planned steps of $recipe. To continue this run to the last one:
   ${where}$program train $recipe --set optimizer_config.override_opt_param_scheduler=true
 
 "
@@ -189,7 +199,7 @@ ${unfinished}The run is in $here/run: resolved.yaml repeats it, metrics.jsonl ha
 Four things to try next:
   $program generate $here/run --prompt 'In the beginning' --temperature 0.5
   $program check $recipe --set model_config.hidden_size=384
-  ${where}$program train $recipe --set training_config.output_dir=$here/longer --set training_config.training_iters=3000
+  ${where}$program train $recipe --set training_config.output_dir=$here/longer --set training_config.training_iters=$((2 * planned))
   ${where}$program train configs/quickstart_experts.yaml
 total: $SECONDS s
 END

@@ -259,10 +259,12 @@ HWY_EXPORT(GateBackward);
 
 // 32 KiB of floats: a tile and its result fit the L2 cache, and a tile takes long enough to be worth handing to a
 // thread.
-constexpr std::size_t tile = 8192;
+constexpr std::size_t activation_tile = 8192;
 
 /// Rows of a gated activation that make about one tile.
-std::size_t rows_of_a_tile(std::size_t width) { return width >= tile ? 1 : tile / (width == 0 ? 1 : width); }
+std::size_t gate_rows_of_a_tile(std::size_t width) {
+  return width >= activation_tile ? 1 : activation_tile / (width == 0 ? 1 : width);
+}
 
 }  // namespace
 
@@ -273,7 +275,7 @@ void activation_range(Activation act, const float* x, float* y, std::size_t size
 
 void activation_forward(Threads& threads, Activation act, const Elements& x, const MutableElements& y) {
   expect_values("activation", "y", y.size(), static_cast<std::int64_t>(x.size()));
-  threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(x.size(), activation_tile, [&](std::size_t first, std::size_t last) {
     FloatReader in(x);
     FloatWriter out(y);
     in_windows(first, last, in.in_place() && out.in_place(), [&](std::size_t begin, std::size_t count) {
@@ -288,7 +290,7 @@ void activation_backward(Threads& threads, Activation act, const Elements& dy, c
   expect_values("activation", "dy", dy.size(), static_cast<std::int64_t>(x.size()));
   expect_values("activation", "dx", dx.size(), static_cast<std::int64_t>(x.size()));
   must(act != Activation::none, "an activation is asked for by name");
-  threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(x.size(), activation_tile, [&](std::size_t first, std::size_t last) {
     FloatReader slope(dy), in(x);
     FloatWriter out(dx);
     const bool floats = slope.in_place() && in.in_place() && out.in_place();
@@ -306,17 +308,18 @@ void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int
   expect_values("gated activation", "y", y.size(), rows * width);
   must(act != Activation::none, "an activation is asked for by name");
   const auto n = static_cast<std::size_t>(width);
-  threads.parallel_for(static_cast<std::size_t>(rows), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
-    FloatReader gate(x), up(x);
-    FloatWriter out(y);
-    for (auto r = first; r < last; ++r)
-      in_windows(0, n, gate.in_place() && out.in_place(), [&](std::size_t begin, std::size_t count) {
-        const auto at = 2 * n * r + begin;
-        HWY_DYNAMIC_DISPATCH(Gate)
-        (act, form, gate.at(at, count), up.at(at + n, count), out.at(n * r + begin, count, false), count);
-        out.store();
+  threads.parallel_for(
+      static_cast<std::size_t>(rows), gate_rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
+        FloatReader gate(x), up(x);
+        FloatWriter out(y);
+        for (auto r = first; r < last; ++r)
+          in_windows(0, n, gate.in_place() && out.in_place(), [&](std::size_t begin, std::size_t count) {
+            const auto at = 2 * n * r + begin;
+            HWY_DYNAMIC_DISPATCH(Gate)
+            (act, form, gate.at(at, count), up.at(at + n, count), out.at(n * r + begin, count, false), count);
+            out.store();
+          });
       });
-  });
 }
 
 void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& dy,
@@ -326,23 +329,24 @@ void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::in
   expect_values("gated activation", "dy", dy.size(), rows * width);
   must(act != Activation::none, "an activation is asked for by name");
   const auto n = static_cast<std::size_t>(width);
-  threads.parallel_for(static_cast<std::size_t>(rows), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
-    FloatReader slope(dy), gate(x), up(x);
-    FloatWriter dgate(dx), dup(dx);
-    const bool floats = slope.in_place() && gate.in_place() && dgate.in_place();
-    for (auto r = first; r < last; ++r)
-      in_windows(0, n, floats, [&](std::size_t begin, std::size_t count) {
-        const auto at = 2 * n * r + begin;
-        const GateRow row{.dy = slope.at(n * r + begin, count),
-                          .gate = gate.at(at, count),
-                          .up = up.at(at + n, count),
-                          .dgate = dgate.at(at, count, add),
-                          .dup = dup.at(at + n, count, add)};
-        HWY_DYNAMIC_DISPATCH(GateBackward)(act, form, row, count, add);
-        dgate.store();
-        dup.store();
-      });
-  });
+  threads.parallel_for(static_cast<std::size_t>(rows), gate_rows_of_a_tile(n),
+                       [&](std::size_t first, std::size_t last) {
+                         FloatReader slope(dy), gate(x), up(x);
+                         FloatWriter dgate(dx), dup(dx);
+                         const bool floats = slope.in_place() && gate.in_place() && dgate.in_place();
+                         for (auto r = first; r < last; ++r)
+                           in_windows(0, n, floats, [&](std::size_t begin, std::size_t count) {
+                             const auto at = 2 * n * r + begin;
+                             const GateRow row{.dy = slope.at(n * r + begin, count),
+                                               .gate = gate.at(at, count),
+                                               .up = up.at(at + n, count),
+                                               .dgate = dgate.at(at, count, add),
+                                               .dup = dup.at(at + n, count, add)};
+                             HWY_DYNAMIC_DISPATCH(GateBackward)(act, form, row, count, add);
+                             dgate.store();
+                             dup.store();
+                           });
+                       });
 }
 
 }  // namespace tessera::kernels

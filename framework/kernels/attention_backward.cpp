@@ -28,8 +28,6 @@ namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace attention {
 
-constexpr float log2_of_e = 1.44269504088896F;
-
 /// The operands of a block of queries in the layouts that the products need. q and do are kept twice: by columns as the
 /// right operand of products with rows of keys, by rows as the right operand of products that add to rows of keys.
 struct Operands {

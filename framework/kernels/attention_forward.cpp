@@ -22,7 +22,7 @@ namespace tessera::kernels {
 namespace HWY_NAMESPACE {
 namespace attention {
 
-constexpr float log2_of_e = 1.44269504088896F, ln_of_2 = 0.693147180559945F;
+constexpr float ln_of_2 = 0.693147180559945F;
 constexpr float nothing = -1e30F;  // start of a maximum: below any score, finite so that no inf - inf occurs
 
 /// Running maximum and sum per query. Scores are multiplied by log2(e) beforehand, so that 2^x replaces e^x.

@@ -46,6 +46,7 @@ constexpr std::size_t width = static_cast<std::size_t>(query_block);  // queries
 constexpr std::size_t vectors = width / lanes;
 constexpr std::size_t strip = 8;  // keys for which the visible vectors are determined together
 constexpr std::size_t key_block = 64, strips = key_block / strip;
+constexpr float log2_of_e = 1.44269504088896F;
 static_assert(width % lanes == 0, "a block of queries is a whole number of vectors");
 
 /// Arguments of c[r][n] = (c[r][n] +) sum over k of a(r, k) b[k][n], n in whole vectors. Strides are in floats.

@@ -107,7 +107,7 @@ void check(std::int64_t vocabulary, std::size_t logits, std::span<const std::int
 }
 
 /// Rows per task: about 4096 logits, at least one row.
-std::size_t rows_of_a_tile(std::size_t columns) {
+std::size_t rows_of_a_task(std::size_t columns) {
   return std::max<std::size_t>(1, 4096 / std::max<std::size_t>(1, columns));
 }
 
@@ -118,7 +118,7 @@ void cross_entropy(Threads& threads, std::int64_t vocabulary, std::span<float> l
                    bool gradient) {
   check(vocabulary, logits.size(), labels, weight.size(), loss.size());
   const auto n = static_cast<std::size_t>(vocabulary);
-  threads.parallel_for(labels.size(), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(labels.size(), rows_of_a_task(n), [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
       float* row = logits.data() + r * n;
       if (labels[r] >= 0) {
@@ -135,7 +135,7 @@ void cross_entropy_largest(Threads& threads, const CrossEntropyPart& part, std::
                            std::span<float> most) {
   const auto n = static_cast<std::size_t>(part.columns);
   expect_values("cross_entropy", "logits", logits.size(), static_cast<std::int64_t>(most.size()) * part.columns);
-  threads.parallel_for(most.size(), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(most.size(), rows_of_a_task(n), [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) most[r] = HWY_DYNAMIC_DISPATCH(Largest)(logits.data() + r * n, n);
   });
 }
@@ -146,7 +146,7 @@ void cross_entropy_sums(Threads& threads, const CrossEntropyPart& part, std::spa
   check(part.vocabulary, labels.size() * static_cast<std::size_t>(part.vocabulary), labels, 0, most.size());
   expect_values("cross_entropy", "sums", sums.size(), static_cast<std::int64_t>(2 * labels.size()));
   const auto n = static_cast<std::size_t>(part.columns);
-  threads.parallel_for(labels.size(), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(labels.size(), rows_of_a_task(n), [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
       float* row = logits.data() + r * n;
       const auto at = labels[r] - part.first_column;
@@ -161,7 +161,7 @@ void cross_entropy_finish(Threads& threads, const CrossEntropyPart& part, std::s
                           std::span<const std::int32_t> labels, std::span<const double> sums,
                           std::span<const float> weight, std::span<float> loss, bool gradient) {
   const auto n = static_cast<std::size_t>(part.columns);
-  threads.parallel_for(labels.size(), rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(labels.size(), rows_of_a_task(n), [&](std::size_t first, std::size_t last) {
     for (auto r = first; r < last; ++r) {
       float* row = logits.data() + r * n;
       const bool counts = labels[r] >= 0;

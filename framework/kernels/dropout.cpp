@@ -86,7 +86,7 @@ HWY_EXPORT(DrawWords);
 HWY_EXPORT(KeepSome);
 HWY_EXPORT(AddOrCopy);
 
-constexpr std::size_t tile = 4096;
+constexpr std::size_t dropout_tile = 4096;
 
 /// Operands of y = (residual +) x * keep / (1 - rate), as floats of one tile; residual may have no elements.
 struct Operands {
@@ -102,7 +102,7 @@ void apply_dropout(Threads& threads, const DropoutMask& mask, const Elements& x,
   must(mask.rate >= 0 && mask.rate < 1, "a dropout rate is in [0, 1)");
   const auto elements = x.size();
   if (mask.rate == 0) {
-    threads.parallel_for(elements, 4 * tile, [&](std::size_t first, std::size_t last) {
+    threads.parallel_for(elements, 4 * dropout_tile, [&](std::size_t first, std::size_t last) {
       Operands operands(x, residual, y);
       in_windows(first, last, operands.floats, [&](std::size_t begin, std::size_t count) {
         HWY_DYNAMIC_DISPATCH(AddOrCopy)
@@ -117,10 +117,10 @@ void apply_dropout(Threads& threads, const DropoutMask& mask, const Elements& x,
     throw ShapeError(text("dropout: ", elements, " values are no whole number for each of ", samples, " samples"));
   }
   const auto per_sample = elements / samples;
-  threads.parallel_for(elements, tile, [&](std::size_t begin, std::size_t end) {
+  threads.parallel_for(elements, dropout_tile, [&](std::size_t begin, std::size_t end) {
     Operands operands(x, residual, y);
-    std::uint32_t words[tile + 64];  // + 64: skipped words, and one vector that KeepSome may read past the end
-    for_keyed_ranges(mask, per_sample, begin, end, operands.floats ? tile : float_window,
+    std::uint32_t words[dropout_tile + 64];  // + 64: skipped words, and one vector that KeepSome may read past the end
+    for_keyed_ranges(mask, per_sample, begin, end, operands.floats ? dropout_tile : float_window,
                      [&](std::uint64_t id, std::uint64_t element, std::size_t first, std::size_t size) {
                        // Drawing begins at a whole block of four words; the first `skip` of them belong to earlier
                        // elements.

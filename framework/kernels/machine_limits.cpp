@@ -47,7 +47,7 @@ double multiply_adds(std::size_t rounds, float* result) {
   return 2.0 * 10 * static_cast<double>(rounds * hn::Lanes(d));
 }
 
-float sum_of(const float* x, std::size_t size, std::size_t apart) {
+float strided_sum(const float* x, std::size_t size, std::size_t apart) {
   const hn::ScalableTag<float> d;
   auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
   for (std::size_t i = 0; i + hn::Lanes(d) <= size; i += hn::Lanes(d)) {
@@ -81,7 +81,7 @@ namespace tessera::kernels {
 namespace {
 
 HWY_EXPORT(multiply_adds);
-HWY_EXPORT(sum_of);
+HWY_EXPORT(strided_sum);
 HWY_EXPORT(triad_of);
 HWY_EXPORT(scale_of);
 
@@ -156,7 +156,7 @@ MemoryRates memory_rates(Threads& threads) {
   std::vector<float> sums(stream / tile * 16);
   const auto read = [&] {
     threads.parallel_for(stream, tile, [&](std::size_t first, std::size_t last) {
-      sums[first / tile * 16] = HWY_DYNAMIC_DISPATCH(sum_of)(&x[first], last - first, stream);
+      sums[first / tile * 16] = HWY_DYNAMIC_DISPATCH(strided_sum)(&x[first], last - first, stream);
     });
   };
   const auto triad = [&] {

@@ -166,7 +166,7 @@ Rows rows_of(const char* who, std::size_t x, std::size_t gain) {
 }
 
 /// Rows that share one partial sum of dgain: at most 64 partial sums, whatever the number of threads.
-std::size_t rows_of_a_tile(std::size_t rows) { return std::max<std::size_t>(16, (rows + 63) / 64); }
+std::size_t rows_of_a_sum(std::size_t rows) { return std::max<std::size_t>(16, (rows + 63) / 64); }
 
 /// Arguments of a backward pass over all rows.
 struct Backward {
@@ -203,7 +203,7 @@ void backward_of_rows(const Backward& b, std::size_t first, std::size_t last, fl
 /// Two loops: ranges of rows with one partial sum each, then the partial sums added in double by columns, in order.
 void norm_backward(Threads& threads, const Backward& b, std::span<float> dgain, std::span<float> dbias) {
   const std::size_t n = b.gain.size(), rows = b.x.size() / n;
-  const std::size_t tile = rows_of_a_tile(rows), tiles = (rows + tile - 1) / tile;
+  const std::size_t tile = rows_of_a_sum(rows), tiles = (rows + tile - 1) / tile;
   const std::size_t run = dbias.empty() ? n : 2 * n;
   const Scratch memory(tiles * run);
   float* partials = memory.data();

@@ -21,12 +21,12 @@ using range::lanes;
 using range::V;
 
 /// The two channels of rotated pairs.
-struct Point {
+struct Turn {
   V a, b;
 };
 
 /// (a, b) rotated by the angle with cosine c and sine s.
-HWY_INLINE Point Turned(V a, V b, V c, V s) {
+HWY_INLINE Turn Turned(V a, V b, V c, V s) {
   return {hn::NegMulAdd(b, s, hn::Mul(a, c)), hn::MulAdd(a, s, hn::Mul(b, c))};
 }
 
@@ -38,13 +38,13 @@ void TurnHalves(float* x, std::size_t pairs, const float* cosine, const float* s
   std::size_t i = 0;
   for (; i + lanes <= pairs; i += lanes) {
     const V s = hn::Mul(by, hn::LoadU(d, sine + i));
-    const Point to = Turned(hn::LoadU(d, x + i), hn::LoadU(d, y + i), hn::LoadU(d, cosine + i), s);
+    const Turn to = Turned(hn::LoadU(d, x + i), hn::LoadU(d, y + i), hn::LoadU(d, cosine + i), s);
     hn::StoreU(to.a, d, x + i);
     hn::StoreU(to.b, d, y + i);
   }
   if (i == pairs) return;
   const range::Tail load{pairs - i};
-  const Point to = Turned(load(x + i), load(y + i), load(cosine + i), hn::Mul(by, load(sine + i)));
+  const Turn to = Turned(load(x + i), load(y + i), load(cosine + i), hn::Mul(by, load(sine + i)));
   range::StoreTail(to.a, x + i, load.count);
   range::StoreTail(to.b, y + i, load.count);
 }
@@ -57,7 +57,7 @@ void TurnNeighbours(float* x, std::size_t pairs, const float* cosine, const floa
   for (; i + lanes <= pairs; i += lanes) {
     V a, b;
     hn::LoadInterleaved2(d, x + 2 * i, a, b);
-    const Point to = Turned(a, b, hn::LoadU(d, cosine + i), hn::Mul(by, hn::LoadU(d, sine + i)));
+    const Turn to = Turned(a, b, hn::LoadU(d, cosine + i), hn::Mul(by, hn::LoadU(d, sine + i)));
     hn::StoreInterleaved2(to.a, to.b, d, x + 2 * i);
   }
   for (; i < pairs; ++i) {

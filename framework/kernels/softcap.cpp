@@ -43,14 +43,14 @@ namespace {
 HWY_EXPORT(Softcap);
 HWY_EXPORT(SoftcapBackward);
 
-constexpr std::size_t tile = 8192;
+constexpr std::size_t softcap_tile = 8192;
 
 }  // namespace
 
 void softcap_forward(Threads& threads, double cap, std::span<const float> x, std::span<float> y) {
   expect_values("softcap", "y", y.size(), static_cast<std::int64_t>(x.size()));
   must(cap > 0, "a cap is above 0");
-  threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(x.size(), softcap_tile, [&](std::size_t first, std::size_t last) {
     HWY_DYNAMIC_DISPATCH(Softcap)
     (static_cast<float>(cap), static_cast<float>(1 / cap), x.data() + first, y.data() + first, last - first);
   });
@@ -61,7 +61,7 @@ void softcap_backward(Threads& threads, double cap, std::span<const float> dy, s
   expect_values("softcap", "y", y.size(), static_cast<std::int64_t>(dy.size()));
   expect_values("softcap", "dx", dx.size(), static_cast<std::int64_t>(dy.size()));
   must(cap > 0, "a cap is above 0");
-  threads.parallel_for(dy.size(), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(dy.size(), softcap_tile, [&](std::size_t first, std::size_t last) {
     HWY_DYNAMIC_DISPATCH(SoftcapBackward)
     (static_cast<float>(1 / cap), dy.data() + first, y.data() + first, dx.data() + first, last - first);
   });

@@ -114,7 +114,7 @@ HWY_EXPORT(round_to_bfloat16);
 HWY_EXPORT(widen_float16);
 HWY_EXPORT(narrow_float16);
 
-constexpr std::size_t tile = std::size_t{1} << 15;
+constexpr std::size_t conversion_tile = std::size_t{1} << 15;
 
 /// Throws ShapeError for a type that this file does not convert.
 [[noreturn]] void refuse(const char* who, DType type) {
@@ -168,21 +168,21 @@ void narrow_range(std::span<const float> x, const MutableElements& y) {
 
 void widen(Threads& threads, const Elements& x, std::span<float> y) {
   same_count("widen", x.size(), y.size());
-  threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(y.size(), conversion_tile, [&](std::size_t first, std::size_t last) {
     widen_range(x.part(first, last - first), y.subspan(first, last - first));
   });
 }
 
 void narrow(Threads& threads, std::span<const float> x, const MutableElements& y) {
   same_count("narrow", y.size(), x.size());
-  threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(x.size(), conversion_tile, [&](std::size_t first, std::size_t last) {
     narrow_range(x.subspan(first, last - first), y.part(first, last - first));
   });
 }
 
 void round_to(Threads& threads, DType type, std::span<float> x) {
   if (type == DType::float32) return;
-  threads.parallel_for(x.size(), tile,
+  threads.parallel_for(x.size(), conversion_tile,
                        [&](std::size_t first, std::size_t last) { round_range(type, x.subspan(first, last - first)); });
 }
 

@@ -289,7 +289,7 @@ HWY_EXPORT(not_finite_near);
 HWY_EXPORT(adamw_range);
 HWY_EXPORT(sgd_range);
 
-constexpr std::size_t tile = std::size_t{1} << 16;  // elements of a tile: 256 KiB, which fits an L2 cache
+constexpr std::size_t vector_tile = std::size_t{1} << 16;  // elements of a tile: 256 KiB, which fits an L2 cache
 
 void same_size(std::size_t given, std::size_t expected, const char* who, const char* what) {
   if (given != expected) throw ShapeError(text(who, ": ", what, " has ", given, " values; expected ", expected));
@@ -298,47 +298,48 @@ void same_size(std::size_t given, std::size_t expected, const char* who, const c
 }  // namespace
 
 void fill(Threads& threads, float value, std::span<float> y) {
-  threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(y.size(), vector_tile, [&](std::size_t first, std::size_t last) {
     std::fill(y.begin() + static_cast<std::ptrdiff_t>(first), y.begin() + static_cast<std::ptrdiff_t>(last), value);
   });
 }
 
 void copy(Threads& threads, std::span<const float> x, std::span<float> y) {
   same_size(y.size(), x.size(), "copy", "y");
-  threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(y.size(), vector_tile, [&](std::size_t first, std::size_t last) {
     std::memcpy(&y[first], &x[first], (last - first) * sizeof(float));
   });
 }
 
 void copy_bytes(Threads& threads, std::span<const std::byte> x, std::span<std::byte> y) {
   same_size(y.size(), x.size(), "copy", "y");
-  threads.parallel_for(y.size(), tile * sizeof(float),
+  threads.parallel_for(y.size(), vector_tile * sizeof(float),
                        [&](std::size_t first, std::size_t last) { std::memcpy(&y[first], &x[first], last - first); });
 }
 
 void add(Threads& threads, std::span<const float> x, std::span<float> y) {
   same_size(y.size(), x.size(), "add", "y");
-  threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(y.size(), vector_tile, [&](std::size_t first, std::size_t last) {
     HWY_DYNAMIC_DISPATCH(add_to)(&x[first], &y[first], last - first);
   });
 }
 
 void scale(Threads& threads, float factor, std::span<float> y) {
-  threads.parallel_for(y.size(), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(y.size(), vector_tile, [&](std::size_t first, std::size_t last) {
     HWY_DYNAMIC_DISPATCH(scale_by)(factor, &y[first], last - first);
   });
 }
 
 double sum_of_squares(Threads& threads, std::span<const float> x) {
-  return threads.parallel_sum(x.size(), tile, [&](std::size_t first, std::size_t last) {
+  return threads.parallel_sum(x.size(), vector_tile, [&](std::size_t first, std::size_t last) {
     return HWY_DYNAMIC_DISPATCH(sum_of_squares_of)(&x[first], last - first);
   });
 }
 
 std::int64_t count_zeros(Threads& threads, std::span<const float> x) {
-  return static_cast<std::int64_t>(threads.parallel_sum(x.size(), tile, [&](std::size_t first, std::size_t last) {
-    return static_cast<double>(HWY_DYNAMIC_DISPATCH(zeros_in)(&x[first], last - first));
-  }));
+  return static_cast<std::int64_t>(
+      threads.parallel_sum(x.size(), vector_tile, [&](std::size_t first, std::size_t last) {
+        return static_cast<double>(HWY_DYNAMIC_DISPATCH(zeros_in)(&x[first], last - first));
+      }));
 }
 
 std::uint64_t sum_of_words(std::span<const float> x) {
@@ -348,7 +349,7 @@ std::uint64_t sum_of_words(std::span<const float> x) {
 
 std::int64_t first_not_finite(Threads& threads, std::span<const float> x) {
   std::atomic<std::size_t> found = x.size();
-  threads.parallel_for(x.size(), tile, [&](std::size_t first, std::size_t last) {
+  threads.parallel_for(x.size(), vector_tile, [&](std::size_t first, std::size_t last) {
     // If an earlier tile has found a value that is not finite, this tile cannot change the result. The minimum over all
     // tiles is computed below.
     if (found.load(std::memory_order_relaxed) < first) return;

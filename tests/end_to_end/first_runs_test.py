@@ -24,11 +24,12 @@ class Quickstart(harness.InOwnFolder):
             shutil.copytree(SOURCE / folder, self.folder / folder)
         (self.folder / "build/release").mkdir(parents=True)
         os.symlink(pathlib.Path(harness.program()).parent, self.folder / "build/release/framework")
-        recipe = (self.folder / "configs/quickstart.yaml").read_text()
-        for key, value in (("training_iters", self.PLANNED), ("num_layers", 1), ("hidden_size", 32), ("seq_length", 32)):
-            recipe, found = re.subn(rf"(?m)^  {key}: \d+$", f"  {key}: {value}", recipe)
-            self.assertEqual(found, 1, key)
-        self.write("configs/quickstart.yaml", recipe)
+        for name, more in (("quickstart", {"seq_length": 32}), ("quickstart_short", {})):
+            recipe = (self.folder / f"configs/{name}.yaml").read_text()
+            for key, value in {"training_iters": self.PLANNED, "num_layers": 1, "hidden_size": 32, **more}.items():
+                recipe, found = re.subn(rf"(?m)^  {key}: \d+$", f"  {key}: {value}", recipe)
+                self.assertEqual(found, 1, key)
+            self.write(f"configs/{name}.yaml", recipe)
         for name in ("bzip2", "xz"):  # -9 -c FILE
             self.write(f"bin/{name}", "#!/bin/sh\nexec gzip -1 -c \"$3\"\n").chmod(0o755)
         for name in ("apt-get", "cmake"):
@@ -49,12 +50,13 @@ class Quickstart(harness.InOwnFolder):
         steps = int((self.folder / "out/steps").read_text())
         self.assertEqual(len(self.checkpoints("out/run")[-1].name.split("_iter_")[1]), 7)
         self.assertTrue(self.checkpoints("out/run")[-1].name.endswith(f"{steps:07d}"))
-        self.assertRegex(told, rf"{steps} of the recipe's {self.PLANNED} steps fit into 1 s on this machine")
+        self.assertRegex(told, rf"\d+ of the {self.PLANNED} steps of configs/quickstart.yaml fit into 1 s on this machine: a smaller model is trained")
+        self.assertIn(f"{steps} of the {self.PLANNED} steps of configs/quickstart_short.yaml fit into 1 s on this machine", told)
         bits = re.search(r"Tessera, this model +(\d\.\d+)", told)
         self.assertTrue(bits and 0 < float(bits[1]) < 8, told)
         self.assertRegex(told, r"bzip2 -9 of that part alone +\d\.\d+\n +xz -9e with the training text given to it +\d\.\d+")
         self.assertIn("the model writes\nJoh3:16 For God so", told)
-        self.assertIn(f"This machine had time for {steps} of the recipe's {self.PLANNED} steps. To continue this run to the last one:", told)
+        self.assertIn(f"This machine had time for {steps} of the {self.PLANNED} steps of configs/quickstart_short.yaml. To continue this run to the last one:", told)
         again = self.quickstart()
         for name in ("corpus", "tokenizer", "token ids", "yardsticks", "length of the run", "training", "evaluation"):
             self.assertIn(f"== {name}: done before (out/", again)
