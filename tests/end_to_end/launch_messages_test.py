@@ -236,7 +236,16 @@ class FakeHead(Strangers):
     def test_folders_are_deleted_though_mpirun_outlives_its_head(self):
         """mpirun dies a moment after the leader; what it writes meanwhile must not stay."""
         folder = self.folder / "tmp" / "tsrun.of_the_job"
-        self.script("mpirun.sh", f"{launching.beside_program('tsrun')} --as-worker & while :; do mkdir -p {folder}/session; : > {folder}/session/file; done")
+        # Writes without processes of its own, which would outlive it; the worker may delete the folder between both calls.
+        self.write("writer.py", f"""import os
+while True:
+    try:
+        os.makedirs("{folder}/session", exist_ok=True)
+        open("{folder}/session/file", "w").close()
+    except OSError:
+        pass
+""")
+        self.script("mpirun.sh", f"{launching.beside_program('tsrun')} --as-worker & exec python3 writer.py")
         place = {"TSRUN_LEADER": "127.0.0.1:%d" % self.listener.getsockname()[1], "TSRUN_KEY": "a", "OMPI_COMM_WORLD_RANK": "0",
                  "TSRUN_FOLDERS": str(folder)}
         mpirun = subprocess.Popen(["./mpirun.sh"], env=self.environment(**place), cwd=self.folder)

@@ -120,7 +120,8 @@ class OnLayouts(InTurn):
         if ranks == 1:
             return self.tessera("train", f"{name}.yaml", code=code)
         again = [] if code == 0 else ["--max_restarts", "0"]
-        words = [tsrun(), "--nproc_per_node", str(ranks), *again, "--log_dir", f"{name}.log", os.environ["TESSERA_PROGRAM"], "train",
+        # No fault is looked for here: supervisors that a loaded machine lets run late are no loss.
+        words = [tsrun(), "--nproc_per_node", str(ranks), *again, "--host_time_out", "60", "--log_dir", f"{name}.log", os.environ["TESSERA_PROGRAM"], "train",
                  f"{name}.yaml"]
         done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, timeout=240)
         told = done.stdout + done.stderr

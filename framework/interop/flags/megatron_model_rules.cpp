@@ -171,7 +171,7 @@ std::vector<MegatronRule> experts() {
 }  // namespace
 
 const std::vector<MegatronRule>& megatron_model_rules() {
-  static const auto all = joined({sizes(), layers(), recomputation(), experts()});
+  static const auto all = one_list({sizes(), layers(), recomputation(), experts()});
   return all;
 }
 

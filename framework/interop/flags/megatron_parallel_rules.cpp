@@ -161,7 +161,7 @@ std::vector<MegatronRule> replicas() {
 }  // namespace
 
 const std::vector<MegatronRule>& megatron_parallel_rules() {
-  static const auto all = joined({ranks(), stages(), replicas()});
+  static const auto all = one_list({ranks(), stages(), replicas()});
   return all;
 }
 

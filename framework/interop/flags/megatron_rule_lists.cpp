@@ -65,7 +65,7 @@ MegatronRule replaced(const char* name, const char* flag, const char* by) {
           }};
 }
 
-std::vector<MegatronRule> joined(const std::vector<std::vector<MegatronRule>>& parts) {
+std::vector<MegatronRule> one_list(const std::vector<std::vector<MegatronRule>>& parts) {
   std::vector<MegatronRule> all;
   for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
   return all;

@@ -24,7 +24,7 @@ MegatronRule excludes(const char* name, const char* flag, RuleFlags others);
 MegatronRule replaced(const char* name, const char* flag, const char* by);
 
 /// The lists `parts` as one.
-std::vector<MegatronRule> joined(const std::vector<std::vector<MegatronRule>>& parts);
+std::vector<MegatronRule> one_list(const std::vector<std::vector<MegatronRule>>& parts);
 
 /// Rules of the model, its experts and recomputation: M, MOE and REC of docs/rules.md.
 const std::vector<MegatronRule>& megatron_model_rules();

@@ -70,7 +70,7 @@ std::string AskedFlags::recomputation() const {
 }
 
 const std::vector<MegatronRule>& megatron_rules() {
-  static const auto all = joined({megatron_model_rules(), megatron_parallel_rules(), megatron_run_rules()});
+  static const auto all = one_list({megatron_model_rules(), megatron_parallel_rules(), megatron_run_rules()});
   return all;
 }
 

@@ -95,7 +95,7 @@ std::vector<MegatronRule> checkpoints() {
 }  // namespace
 
 const std::vector<MegatronRule>& megatron_run_rules() {
-  static const auto all = joined({removed_flags(), batches_and_data(), optimizer(), checkpoints()});
+  static const auto all = one_list({removed_flags(), batches_and_data(), optimizer(), checkpoints()});
   return all;
 }
 
