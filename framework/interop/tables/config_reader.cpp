@@ -38,12 +38,6 @@ bool same_number(const std::string& a, const std::string& b) {
   return x.is_number() && y.is_number() && x.get<double>() == y.get<double>();
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string all;
-  for (const auto& word : words) all += (all.empty() ? "" : ", ") + word;
-  return all;
-}
-
 const std::string left_out_mark = " (left out)";  ///< behind a key in messages about its default
 
 /// Reads settings by the rows of one or two tables, collecting what cannot be read.
