@@ -7,7 +7,7 @@
 #   --quick         only the unit tests (no program is started)
 #   --sanitize      smoke and unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, compiled by Clang (preset asan-ubsan): unit tests of
 #                   all readers of foreign input, of what changed since the last merge, and of a third of the rest, chosen by the commit; what
-#                   changed and an eighth of the rest are compiled by themselves (tests/sanitizers/chosen_tests.py)
+#                   changed and a sixteenth of the rest are compiled by themselves (tests/sanitizers/chosen_tests.py)
 #   --all           with --sanitize: all unit tests, and no smoke tests
 #   --since COMMIT  with --sanitize: what changed since COMMIT
 #   --slow          slow tests in full: layouts of ranks train 50 steps instead of 10

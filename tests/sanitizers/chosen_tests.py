@@ -9,7 +9,7 @@ Everything runs where the history of the commit is not there, or when CMakePrese
 
 --since: the state to compare with. Default: where this branch left origin/main; on main itself the state before its last merge.
 --alone: writes into FILE which sources framework/unity.cmake shall compile by themselves, so that a missing #include is found: those that
-changed, and an eighth of the rest, which the commit's hash chooses."""
+changed, and a sixteenth of the rest, which the commit's hash chooses."""
 
 import argparse
 import os
@@ -103,7 +103,7 @@ def sources_alone(changed, commit):
     """Sources of the programs to compile by themselves."""
     sources = sorted(path.relative_to(ROOT).as_posix() for folder in ("framework", "launch") for path in (ROOT / folder).rglob("*.cpp"))
     rest = [source for source in sources if source not in (changed or ())]
-    return sorted({*sources} - {*rest} | {*rest[int(commit, 16) % 8::8]})
+    return sorted({*sources} - {*rest} | {*rest[int(commit, 16) % 16::16]})
 
 
 def write_if_different(path, text):
