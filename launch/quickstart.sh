@@ -149,12 +149,15 @@ choose_steps() {
     count_steps "$recipe"
     if ((fit < planned)); then say "$fit of the $planned steps of $recipe fit into $seconds s on this machine"; fi
   fi
-  echo $((fit < planned ? fit : planned)) >"$output/steps"
   echo "$recipe" >"$output/recipe"
+  echo $((fit < planned ? fit : planned)) >"$output/steps"
 }
 
+# A folder of before there was a choice has no file recipe.
+chosen_recipe() { cat "$output/recipe" 2>/dev/null || echo configs/quickstart.yaml; }
+
 train() {
-  "$tessera" train "$(<"$output/recipe")" "${settings[@]}" --set "training_config.training_iters=$(<"$output/steps")"
+  "$tessera" train "$(chosen_recipe)" "${settings[@]}" --set "training_config.training_iters=$(<"$output/steps")"
   # Ctrl-C also exits with code 0, but before the last step.
   [[ $(cat "$run"/checkpoints/*latest_checkpointed_iteration.txt) == "$(<"$output/steps")" ]] ||
     stop "training was stopped; the same command continues it" 130
@@ -168,7 +171,7 @@ evaluate() {
   mv "$output/bits.part" "$output/bits_per_byte"
 }
 
-once "length of the run" "$output/recipe" choose_steps
+once "length of the run" "$output/steps" choose_steps
 once training "$run/finished" train
 once evaluation "$output/bits_per_byte" evaluate
 
@@ -176,7 +179,7 @@ say "the model writes"
 "$tessera" generate "$run" --prompt 'Joh3:16 For God so' --tokens 120 --temperature 0.8 --seed 1 --threads "$threads" || stop "tessera generate failed"
 
 read -r bzip2_bits xz_bits <"$data/yardsticks"
-recipe=$(<"$output/recipe") steps=$(<"$output/steps")
+recipe=$(chosen_recipe) steps=$(<"$output/steps")
 planned=$(planned_steps "$recipe")
 # Paths as they would be typed in the root of the source tree.
 here=${output#"$PWD/"} program=${tessera#"$PWD/"} where=

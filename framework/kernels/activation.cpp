@@ -262,7 +262,7 @@ HWY_EXPORT(GateBackward);
 constexpr std::size_t activation_tile = 8192;
 
 /// Rows of a gated activation that make about one tile.
-std::size_t gate_rows_of_a_tile(std::size_t width) {
+std::size_t gate_rows(std::size_t width) {
   return width >= activation_tile ? 1 : activation_tile / (width == 0 ? 1 : width);
 }
 
@@ -308,18 +308,17 @@ void gated_forward(Threads& threads, Activation act, std::int64_t rows, std::int
   expect_values("gated activation", "y", y.size(), rows * width);
   must(act != Activation::none, "an activation is asked for by name");
   const auto n = static_cast<std::size_t>(width);
-  threads.parallel_for(
-      static_cast<std::size_t>(rows), gate_rows_of_a_tile(n), [&](std::size_t first, std::size_t last) {
-        FloatReader gate(x), up(x);
-        FloatWriter out(y);
-        for (auto r = first; r < last; ++r)
-          in_windows(0, n, gate.in_place() && out.in_place(), [&](std::size_t begin, std::size_t count) {
-            const auto at = 2 * n * r + begin;
-            HWY_DYNAMIC_DISPATCH(Gate)
-            (act, form, gate.at(at, count), up.at(at + n, count), out.at(n * r + begin, count, false), count);
-            out.store();
-          });
+  threads.parallel_for(static_cast<std::size_t>(rows), gate_rows(n), [&](std::size_t first, std::size_t last) {
+    FloatReader gate(x), up(x);
+    FloatWriter out(y);
+    for (auto r = first; r < last; ++r)
+      in_windows(0, n, gate.in_place() && out.in_place(), [&](std::size_t begin, std::size_t count) {
+        const auto at = 2 * n * r + begin;
+        HWY_DYNAMIC_DISPATCH(Gate)
+        (act, form, gate.at(at, count), up.at(at + n, count), out.at(n * r + begin, count, false), count);
+        out.store();
       });
+  });
 }
 
 void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::int64_t width, const Elements& dy,
@@ -329,24 +328,23 @@ void gated_backward(Threads& threads, Activation act, std::int64_t rows, std::in
   expect_values("gated activation", "dy", dy.size(), rows * width);
   must(act != Activation::none, "an activation is asked for by name");
   const auto n = static_cast<std::size_t>(width);
-  threads.parallel_for(static_cast<std::size_t>(rows), gate_rows_of_a_tile(n),
-                       [&](std::size_t first, std::size_t last) {
-                         FloatReader slope(dy), gate(x), up(x);
-                         FloatWriter dgate(dx), dup(dx);
-                         const bool floats = slope.in_place() && gate.in_place() && dgate.in_place();
-                         for (auto r = first; r < last; ++r)
-                           in_windows(0, n, floats, [&](std::size_t begin, std::size_t count) {
-                             const auto at = 2 * n * r + begin;
-                             const GateRow row{.dy = slope.at(n * r + begin, count),
-                                               .gate = gate.at(at, count),
-                                               .up = up.at(at + n, count),
-                                               .dgate = dgate.at(at, count, add),
-                                               .dup = dup.at(at + n, count, add)};
-                             HWY_DYNAMIC_DISPATCH(GateBackward)(act, form, row, count, add);
-                             dgate.store();
-                             dup.store();
-                           });
-                       });
+  threads.parallel_for(static_cast<std::size_t>(rows), gate_rows(n), [&](std::size_t first, std::size_t last) {
+    FloatReader slope(dy), gate(x), up(x);
+    FloatWriter dgate(dx), dup(dx);
+    const bool floats = slope.in_place() && gate.in_place() && dgate.in_place();
+    for (auto r = first; r < last; ++r)
+      in_windows(0, n, floats, [&](std::size_t begin, std::size_t count) {
+        const auto at = 2 * n * r + begin;
+        const GateRow row{.dy = slope.at(n * r + begin, count),
+                          .gate = gate.at(at, count),
+                          .up = up.at(at + n, count),
+                          .dgate = dgate.at(at, count, add),
+                          .dup = dup.at(at + n, count, add)};
+        HWY_DYNAMIC_DISPATCH(GateBackward)(act, form, row, count, add);
+        dgate.store();
+        dup.store();
+      });
+  });
 }
 
 }  // namespace tessera::kernels

@@ -64,6 +64,17 @@ class Quickstart(harness.InOwnFolder):
         self.assertIn("resuming from", self.command("bash", "-c", f"{command} --set training_config.exit_interval={steps + 1}"))
         self.assertEqual(self.checkpoints("out/run")[-1].name.split("_iter_")[1], f"{steps + 1:07d}")
 
+    def test_a_recipe_whose_steps_fit_is_trained_to_its_end_and_a_folder_without_a_choice_is_its_own(self):
+        recipe = (self.folder / "configs/quickstart.yaml").read_text()
+        self.write("configs/quickstart.yaml", recipe.replace(f": {self.PLANNED}\n", ": 12\n"))
+        for _ in range(2):
+            told = self.quickstart()
+            self.assertEqual((self.folder / "out/steps").read_text(), "12\n")
+            self.assertNotIn("a smaller model", told)
+            self.assertNotIn("This machine had time for", told)
+            self.assertIn("check configs/quickstart.yaml", told)
+            (self.folder / "out/recipe").unlink(missing_ok=True)
+
     def test_an_installed_program_of_the_same_version_and_commit_is_used_instead_of_a_build(self):
         shutil.copy(SOURCE / "CMakeLists.txt", self.folder)
         self.write("bin/cmake", "#!/bin/sh\nexit 1\n").chmod(0o755)
