@@ -16,12 +16,13 @@ namespace tessera {
 namespace {
 
 TEST(Stopwatch, MeasuresSecondsAndBeginsAnewAtEachLap) {
+  const Stopwatch all;
   Stopwatch watch;
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const double lap = watch.lap();
   EXPECT_GE(lap, 0.020);
-  EXPECT_LT(lap, 10);  // a machine under load may be slow, but not that slow
-  EXPECT_LT(watch.seconds(), lap);
+  const double after = watch.seconds();
+  EXPECT_LE(lap + after, all.seconds());
 }
 
 TEST(Memory, SeesWhatIsTouched) {
