@@ -1,48 +1,16 @@
 #include "framework/checkpoint/weight_source.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "framework/checkpoint/copy_converted.h"
+#include "framework/checkpoint/element_checks.h"
 #include "framework/checkpoint/layout.h"
 
 namespace tessera::checkpoint {
 namespace {
 
 constexpr std::size_t most_named_problems = 8;
-
-/// Index of the first of `count` words at `at` whose exponent bits are all ones (infinite or NaN); `count` if there is
-/// none.
-template <class Word>
-std::size_t first_with_full_exponent(const std::byte* at, std::size_t count, Word exponent) {
-  for (std::size_t i = 0; i < count; ++i) {
-    Word word;
-    std::memcpy(&word, at + i * sizeof word, sizeof word);
-    if ((word & exponent) == exponent) return i;
-  }
-  return count;
-}
-
-std::size_t first_not_finite(const Tensor& tensor) {
-  const auto count = static_cast<std::size_t>(tensor.elements());
-  const auto* at = tensor.raw().data();
-  switch (tensor.dtype()) {
-    case DType::float32:
-      return first_with_full_exponent<std::uint32_t>(at, count, 0x7F800000U);
-    case DType::bfloat16:
-      return first_with_full_exponent<std::uint16_t>(at, count, 0x7F80U);
-    case DType::float16:
-      return first_with_full_exponent<std::uint16_t>(at, count, 0x7C00U);
-    case DType::float64:
-      return first_with_full_exponent<std::uint64_t>(at, count, 0x7FF0000000000000ULL);
-    case DType::int64:
-    case DType::int32:
-    case DType::uint8:
-      return count;
-  }
-  return count;
-}
 
 std::string place_of(std::size_t element, const Shape& shape, std::span<const std::int64_t> offsets) {
   std::vector<std::int64_t> place(shape.rank());

@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "framework/base/cpu_limit.h"
 #include "framework/checkpoint/frozen_base.h"
 #include "framework/checkpoint/laid_out_weights.h"
 #include "framework/nn/adapter.h"
@@ -184,10 +185,13 @@ void fill_base(const AdaptedModel& from, training::ModelState& state, std::vecto
   map_laid_out(from, state.frozen(), frozen, notes);
   read_ranges(*base, frozen);
   state.frozen().must_be_finite(base->folder());
-  if (from.base_digest && state.frozen().digest() != *from.base_digest)
-    throw ConfigError(text(from.folder.string(), ": was trained on the frozen parameters of ", from.base_name,
-                           ", but the weights there are others now, or another base was given; give that folder the "
-                           "weights with which the run began"));
+  if (from.base_digest) {
+    kernels::Threads threads(usable_core_count());
+    if (state.frozen().digest(threads) != *from.base_digest)
+      throw ConfigError(text(from.folder.string(), ": was trained on the frozen parameters of ", from.base_name,
+                             ", but the weights there are others now, or another base was given; give that folder the "
+                             "weights with which the run began"));
+  }
   read_ranges(*base, in_source(*base, state.trained_ranges()));
 }
 

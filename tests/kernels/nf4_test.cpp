@@ -7,16 +7,12 @@
 
 #include "framework/base/error.h"
 #include "framework/kernels/linear.h"
+#include "tests/drawn_seed.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/typed.h"
 
 namespace tessera::kernels {
 namespace {
-
-unsigned drawn_seed() {
-  const char* given = std::getenv("TESSERA_TEST_SEED");
-  return given ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 20261126U;
-}
 
 /// An array in NF4 with its memory.
 struct Quantised {

@@ -1,12 +1,12 @@
 // Weights that lie in blocks of rows, in any type, give the bits of dense elements.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
 
 #include "framework/kernels/embedding.h"
 #include "framework/kernels/linear.h"
 #include "framework/kernels/weight.h"
+#include "tests/drawn_seed.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/typed.h"
 
@@ -15,12 +15,6 @@ namespace {
 
 using StoredWeight = ForEveryIsa;
 FOR_EVERY_ISA(StoredWeight);
-
-/// TESSERA_TEST_SEED draws other cases than usual.
-unsigned seed_of_cases() {
-  const char* given = std::getenv("TESSERA_TEST_SEED");
-  return given ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 20261126U;
-}
 
 /// Elements that only unpack() reads.
 class Halves final : public PackedArray {
@@ -96,7 +90,7 @@ std::vector<float> products(Threads& threads, LinearExtents e, const Weight& w, 
 }
 
 TEST_P(StoredWeight, GivesTheBitsOfDenseElements) {
-  const auto seed = seed_of_cases();
+  const auto seed = drawn_seed();
   std::mt19937 random(seed);
   for (int drawn = 0; drawn < 30; ++drawn) {
     const auto upto = [&](std::int64_t most) {
@@ -120,7 +114,7 @@ TEST_P(StoredWeight, GivesTheBitsOfDenseElements) {
 }
 
 TEST_P(StoredWeight, IsATableOfAnEmbedding) {
-  std::mt19937 random(seed_of_cases());
+  std::mt19937 random(drawn_seed());
   for (const auto type : {DType::float32, DType::bfloat16}) {
     const Stored stored(90, 13, random);
     Typed dense(type, stored.floats);

@@ -5,16 +5,13 @@
 #include <cstdlib>
 #include <random>
 
+#include "tests/drawn_seed.h"
 #include "tests/model/built.h"
 
 namespace tessera::model {
 namespace {
 
-/// TESSERA_TEST_SEED draws other recipes than usual.
-unsigned seed() {
-  const char* given = std::getenv("TESSERA_TEST_SEED");
-  return given ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 20240607U;
-}
+unsigned seed() { return drawn_seed(20240607); }
 
 /// Recipes of small models, one after the other.
 class Recipes {

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -13,15 +12,12 @@
 #include "framework/recipe/figures.h"
 #include "framework/recipe/layout_figures.h"
 #include "framework/recipe/saved_layout.h"
+#include "tests/drawn_seed.h"
 
 namespace tessera::recipe {
 namespace {
 
-/// TESSERA_TEST_SEED draws other cases than usual.
-unsigned seed() {
-  const char* given = std::getenv("TESSERA_TEST_SEED");
-  return given ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 20261122U;
-}
+unsigned seed() { return drawn_seed(20261122); }
 
 /// Recipes of small models with a layout, one after the other. Some contradict a rule and are refused.
 class Recipes {

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -14,18 +13,13 @@
 #include "framework/nn/flat_parameters.h"
 #include "framework/training/state/model_state.h"
 #include "framework/training/state/trained_names.h"
+#include "tests/drawn_seed.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 #include "tests/training/stand_in_model.h"
 
 namespace tessera::training {
 namespace {
-
-/// TESSERA_TEST_SEED draws other cases than usual.
-unsigned drawn_seed() {
-  const char* given = std::getenv("TESSERA_TEST_SEED");
-  return given ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 20261126U;
-}
 
 nn::Parameter frozen(const std::string& name, const Shape& shape, DType type, nn::TensorCut cut = {}) {
   nn::Parameter parameter;
@@ -123,7 +117,7 @@ TEST(FrozenWeights, HaveADigestThatDoesNotDependOnTheLayout) {
       auto parameter = frozen(name, shape, type, std::move(cut));
       FrozenWeights weights({{&parameter, saves}});
       weights.initialise(threads, 3);
-      return weights.digest();
+      return weights.digest(threads);
     };
     const auto whole = digest({});
     std::uint64_t rows = 0, columns = 0, strips = 0;
@@ -208,6 +202,7 @@ TEST_F(MappedWeights, AreBlocksOfRowsWhereTheyLieInPieces) {
 
 /// What is stored in rows has the digest of the same elements in memory, rounded to the type that the model reads.
 TEST_F(MappedWeights, HaveTheDigestOfTheirElements) {
+  kernels::Threads threads(2);
   const auto opened = checkpoint::Checkpoint::open("saved/iter_0000001");
   const checkpoint::CheckpointWeights source(opened);
   const auto digest = [&](nn::TensorCut cut, DType type, bool maps) {
@@ -220,7 +215,7 @@ TEST_F(MappedWeights, HaveTheDigestOfTheirElements) {
     } else {
       for (const auto& range : ranges) source.read_box(range);
     }
-    return weights.digest();
+    return weights.digest(threads);
   };
   for (const auto type : {DType::float32, DType::bfloat16, DType::float16}) {
     EXPECT_EQ(digest({}, type, true), digest({}, type, false));

@@ -47,7 +47,7 @@ RunEnd convert_checkpoint(TrainingSetup setup) {
   const auto restored = restore(setup, state, threads);
   if (setup.model.processes.world.rank() == 0)
     for (const auto& line : restored.notes) conversion_logger.info(line);
-  save(setup, state, restored.progress);
+  save(setup, state, threads, restored.progress);
   return {0, text("saved ", checkpoint_path(o, restored.progress.iteration).string(), " from ", *o.load_checkpoint,
                   "; nothing was trained (ckpt_convert_format)")};
 }

@@ -65,14 +65,14 @@ bool RunSaving::save_now(bool wait, SaveKind kind) {
   save_began_ = Stopwatch();
   try {
     if (opens) {
-      open_save_ = open_save(run_.setup, run_.state, run_.progress, kind);
+      open_save_ = open_save(run_.setup, run_.state, run_.threads, run_.progress, kind);
       open_save_at_ = iteration;
       open_save_kind_ = kind;
       open_save_updates_ = run_.progress.updates;
       stood_still_ = still.seconds();
       if (!is_checked_later) open_save_->approve();
     } else {
-      training::save(run_.setup, run_.state, run_.progress, kind);
+      training::save(run_.setup, run_.state, run_.threads, run_.progress, kind);
       stood_still_ = still.seconds();
       saved(iteration, kind);
       run_.commit();

@@ -55,7 +55,7 @@ void TrainingSteps::prepare_reference() {
   comm::together(run_.world, "the reference model", [&] { notes = reference.load(run_.setup); });
   reports_.note(notes);
   if (!model.caches_reference) return;
-  const auto digest = sum_over_ranks(run_.world, reference.digest(), "the digest of the reference model");
+  const auto digest = sum_over_ranks(run_.world, reference.digest(run_.threads), "the digest of the reference model");
   const auto& place = model.processes.place;
   comm::together(run_.world, "stored log-probabilities", [&] {
     run_.work.store_reference(std::make_unique<ReferenceCache>(

@@ -414,7 +414,7 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
     out.continues = true;
     out.is_saved = out.folder == checkpoint_path(o, out.progress.iteration);
     weights_loaded(out, o, state);
-    if (out.base) check_base(setup.model.processes.world, state, *out.base);
+    if (out.base) check_base(setup.model.processes.world, state, threads, *out.base);
     return out;
   }
   if (!o.load_checkpoint) {
@@ -429,7 +429,7 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
   });
   weights_loaded(out, o, state);
   if (out.new_adapters) state.derive_initial(threads, &setup.model.processes);
-  if (out.base) check_base(setup.model.processes.world, state, *out.base);
+  if (out.base) check_base(setup.model.processes.world, state, threads, *out.base);
   return out;
 }
 
@@ -453,7 +453,7 @@ std::vector<std::string> restore_frozen(const TrainingSetup& setup, ModelState& 
     const auto more = load_frozen(*given, setup, state, base);
     notes.insert(notes.end(), more.begin(), more.end());
   });
-  if (base) check_base(setup.model.processes.world, state, *base);
+  if (base) check_base(setup.model.processes.world, state, threads, *base);
   return notes;
 }
 

@@ -52,12 +52,13 @@ struct Saved {
 };
 
 /// In our own format. Collective.
-Saved saved_by_us(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress) {
+Saved saved_by_us(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
+                  const checkpoint::Progress& progress) {
   const auto& o = setup.options;
   std::optional<checkpoint::FrozenBase> base;
   if (!o.save_frozen_parameters.value_or(true) && !setup.model.trained.all())
     base = {std::filesystem::absolute(o.load_checkpoint.value_or("")).string(),
-            frozen_digest(setup.model.processes.world, state)};
+            frozen_digest(setup.model.processes.world, state, threads)};
   Saved saved{base ? state.trained_ranges(StateScope::saved) : state.weight_ranges(StateScope::saved)};
   add_optimizer_state(o, state, StateScope::saved, saved.tensors);
   saved.blobs = setup.documents.files;
@@ -306,11 +307,12 @@ void save_held(const checkpoint::CheckpointFormat& format, const TrainingSetup& 
 
 }  // namespace
 
-void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& given, SaveKind kind) {
+void save(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const checkpoint::Progress& given,
+          SaveKind kind) {
   const auto progress = as_saved(given, setup);
   const auto* format = format_of(setup, kind);
   if (format == nullptr) {
-    auto saved = saved_by_us(setup, state, progress);
+    auto saved = saved_by_us(setup, state, threads, progress);
     auto snapshot = std::make_shared<checkpoint::LiveState>(std::move(saved.tensors), std::move(saved.blobs));
     begin_save(setup, our_target(setup, progress, kind), std::move(snapshot))->finish();
   } else if (format->saves_owned()) {
@@ -328,14 +330,14 @@ bool saves_while_training(const TrainingSetup& setup, SaveKind kind) {
   return format == nullptr || format->saves_owned();
 }
 
-std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& given,
-                                   SaveKind kind) {
+std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
+                                   const checkpoint::Progress& given, SaveKind kind) {
   using Reading = checkpoint::OpenedState::Reading;
   const auto progress = as_saved(given, setup);
   const auto* format = format_of(setup, kind);
   state.weights_needed();  // what other ranks send changes the state without an update of this rank
-  auto saved =
-      format == nullptr ? saved_by_us(setup, state, progress) : Saved{all_ranges(setup, state, StateScope::saved)};
+  auto saved = format == nullptr ? saved_by_us(setup, state, threads, progress)
+                                 : Saved{all_ranges(setup, state, StateScope::saved)};
   std::shared_ptr<checkpoint::OpenedState> snapshot;
   attempt(setup.model.processes.world, [&] {
     try {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "framework/checkpoint/progress.h"
+#include "framework/kernels/threads.h"
 #include "framework/training/saving/save_job.h"
 #include "framework/training/setup/training_setup.h"
 #include "framework/training/state/model_state.h"
@@ -19,8 +20,8 @@ enum class SaveKind {
 /// Saves a checkpoint in the run's format and deletes old checkpoints of this run (`progress.run`). If a checkpoint of
 /// another run has the same name, it is renamed. Collective. Throws IoError on all ranks if writing fails on one; the
 /// last good checkpoint is kept.
-void save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress,
-          SaveKind kind = SaveKind::persistent);
+void save(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
+          const checkpoint::Progress& progress, SaveKind kind = SaveKind::persistent);
 
 /// Whether a run saves while it trains: training_config.async_save, and a format that every rank writes from its own
 /// state.
@@ -29,8 +30,8 @@ bool saves_while_training(const TrainingSetup& setup, SaveKind kind = SaveKind::
 /// change is copied, unless it is written already (checkpoint::OpenedState). Nothing else may change the state before
 /// the job has ended. It commits nothing before SaveJob::approve(). `setup` and `state` must outlive the job.
 /// Collective. Throws as the constructor of SaveJob.
-std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, const checkpoint::Progress& progress,
-                                   SaveKind kind = SaveKind::persistent);
+std::unique_ptr<SaveJob> open_save(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
+                                   const checkpoint::Progress& progress, SaveKind kind = SaveKind::persistent);
 
 /// Deletes what saves that were killed have left in the run folder, on each host, except parts of a checkpoint that
 /// another host has committed: these are committed (complete_divided). Throws nothing: the next save tries again.

@@ -269,12 +269,13 @@ std::uint64_t sum_over_ranks(const comm::Communicator& world, std::uint64_t own,
   return sum;
 }
 
-std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state) {
-  return sum_over_ranks(world, state.frozen().digest(), "the digest of frozen parameters");
+std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state, kernels::Threads& threads) {
+  return sum_over_ranks(world, state.frozen().digest(threads), "the digest of frozen parameters");
 }
 
-void check_base(const comm::Communicator& world, ModelState& state, const checkpoint::FrozenBase& base) {
-  const auto digest = frozen_digest(world, state);
+void check_base(const comm::Communicator& world, ModelState& state, kernels::Threads& threads,
+                const checkpoint::FrozenBase& base) {
+  const auto digest = frozen_digest(world, state, threads);
   comm::together(world, "loading", [&] {
     if (digest != base.digest && world.rank() == 0)
       throw ConfigError(text("the checkpoint was saved without its frozen parameters, which were those of ", base.name,

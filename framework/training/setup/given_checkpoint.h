@@ -10,6 +10,7 @@
 #include "framework/checkpoint/find.h"
 #include "framework/checkpoint/format.h"
 #include "framework/checkpoint/frozen_base.h"
+#include "framework/kernels/threads.h"
 #include "framework/training/setup/training_setup.h"
 #include "framework/training/state/model_state.h"
 
@@ -78,9 +79,10 @@ std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, 
 /// The sum of a number of each rank, modulo 2^64. Collective.
 std::uint64_t sum_over_ranks(const comm::Communicator& world, std::uint64_t own, std::string_view who);
 /// The digest of the frozen parameters of the whole model. Collective.
-std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state);
+std::uint64_t frozen_digest(const comm::Communicator& world, ModelState& state, kernels::Threads& threads);
 /// Throws ConfigError on all ranks if the frozen parameters are not those of `base`. Collective.
-void check_base(const comm::Communicator& world, ModelState& state, const checkpoint::FrozenBase& base);
+void check_base(const comm::Communicator& world, ModelState& state, kernels::Threads& threads,
+                const checkpoint::FrozenBase& base);
 
 /// Throws ConfigError if the checkpoint has a weight that has no place in the model, whose weights are `all`: then it
 /// is of a larger one.

@@ -33,7 +33,7 @@ class ReferenceModel {
   /// Bytes of mapped parameters where they lie in files.
   std::int64_t in_files() const { return frozen_.mapped().in_files; }
   /// See FrozenWeights::digest.
-  std::uint64_t digest() { return frozen_.digest(); }
+  std::uint64_t digest(kernels::Threads& threads) { return frozen_.digest(threads); }
 
  private:
   std::vector<std::unique_ptr<model::Model>> chunks_;

@@ -1,10 +1,11 @@
 #include "framework/training/state/frozen_weights.h"
 
 #include <algorithm>
-#include <bit>
+#include <atomic>
 #include <iterator>
 
 #include "framework/base/random.h"
+#include "framework/checkpoint/element_checks.h"
 #include "framework/checkpoint/laid_out_weights.h"
 #include "framework/kernels/type_conversion.h"
 #include "framework/kernels/weight.h"
@@ -52,41 +53,41 @@ checkpoint::TensorRange range_of(const nn::Parameter& parameter, const Box& box,
   return range;
 }
 
-/// A permutation of 64-bit numbers that changes half of the bits on average (the finalizer of SplitMix64).
-std::uint64_t mixed(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
-
 /// The sum over the elements of a box of an unsharded tensor of `row_width` columns; row(r, floats) gives its rows.
 template <class Row>
-std::uint64_t digest_of(const nn::Parameter& parameter, const Box& box, const Row& row) {
+std::uint64_t digest_of(kernels::Threads& threads, const nn::Parameter& parameter, const Box& box, const Row& row) {
+  constexpr std::int64_t elements_of_tile = 1 << 16;
   const bool is_matrix = box.extent.size() == 2;
   const auto row_width = is_matrix ? parameter.global_shape[1] : 1, width = is_matrix ? box.extent[1] : 1;
   const auto first_column = is_matrix ? box.begin[1] : 0, first_row = box.begin[0];
-  std::vector<float> values(static_cast<std::size_t>(width));
-  std::uint64_t sum = 0;
-  for (std::int64_t r = 0; r < box.elements() / width; ++r) {
-    row(r, std::span(values));
-    auto index = static_cast<std::uint64_t>((first_row + r) * row_width + first_column);
-    for (const auto value : values)
-      sum += mixed(name_id(parameter.name) + mixed(index++) + std::bit_cast<std::uint32_t>(value));
-  }
+  const auto name = name_id(parameter.name);
+  std::atomic<std::uint64_t> sum = 0;
+  const auto rows = static_cast<std::size_t>(box.elements() / width);
+  threads.parallel_for(rows, static_cast<std::size_t>(std::max<std::int64_t>(1, elements_of_tile / width)),
+                       [&](std::size_t begin, std::size_t end) {
+                         std::vector<float> values(static_cast<std::size_t>(width));
+                         std::uint64_t part = 0;
+                         for (auto r = static_cast<std::int64_t>(begin); r < static_cast<std::int64_t>(end); ++r) {
+                           row(r, std::span(values));
+                           const auto index = static_cast<std::uint64_t>((first_row + r) * row_width + first_column);
+                           part += checkpoint::digest_of(values, name, index);
+                         }
+                         sum += part;
+                       });
   return sum;
 }
 
 /// The same of a box that begins at `first` in this rank's part.
-std::uint64_t digest_of(const nn::Parameter& parameter, const Box& box, std::int64_t first) {
+std::uint64_t digest_of(kernels::Threads& threads, const nn::Parameter& parameter, const Box& box, std::int64_t first) {
   const auto& leaf = parameter.leaf;
   if (leaf.stored) {
     const auto width = leaf.stored->width;
-    return digest_of(parameter, box, [&](std::int64_t r, std::span<float> to) {
+    return digest_of(threads, parameter, box, [&](std::int64_t r, std::span<float> to) {
       kernels::read_row(leaf.weight(), first / width + r, width, to);
     });
   }
   const kernels::Elements all = leaf.value;
-  return digest_of(parameter, box, [&](std::int64_t r, std::span<float> to) {
+  return digest_of(threads, parameter, box, [&](std::int64_t r, std::span<float> to) {
     const auto width = static_cast<std::int64_t>(to.size());
     kernels::widen_range(all.part(static_cast<std::size_t>(first + r * width), to.size()), to);
   });
@@ -288,7 +289,8 @@ void FrozenWeights::must_be_finite(const std::filesystem::path& folder) {
     std::vector<float> row(static_cast<std::size_t>(leaf.stored->width));
     for (std::int64_t r = 0; r < leaf.stored->rows(); ++r) {
       kernels::read_row(leaf.weight(), r, leaf.stored->width, row);
-      checkpoint::must_be_finite(Tensor(std::span(row), {leaf.stored->width}), text(speaker, ", row ", r));
+      const auto elements = Tensor(std::span(row), {leaf.stored->width});
+      if (!checkpoint::is_finite(elements)) checkpoint::must_be_finite(elements, text(speaker, ", row ", r));
     }
   }
 }
@@ -298,14 +300,14 @@ void FrozenWeights::require_intact() const {
     for (const auto& file : files) file->require_pages();
 }
 
-std::uint64_t FrozenWeights::digest() {
+std::uint64_t FrozenWeights::digest(kernels::Threads& threads) {
   if (!digest_) {
     digest_ = 0;
     for (const auto& [parameter, saves] : entries_) {
       if (!saves) continue;
       for (const auto& elements : parameter->owned())
         for_boxes_of(*parameter, elements, [&, own = parameter](const Box& box, std::int64_t first) {
-          *digest_ += digest_of(*own, box, first);
+          *digest_ += digest_of(threads, *own, box, first);
         });
     }
   }

@@ -76,7 +76,7 @@ class FrozenWeights {
 
   /// A digest of the elements that this rank owns and saves. The sum over all ranks, modulo 2^64, does not depend on
   /// the parallel layout. Elements count with their fp32 values.
-  std::uint64_t digest();
+  std::uint64_t digest(kernels::Threads& threads);
 
  private:
   void bind(std::size_t entry);
