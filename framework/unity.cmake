@@ -13,8 +13,6 @@ if(EXISTS "${TESSERA_ALONE}")
 endif()
 # Bytes of source in a group. Larger groups take less time in all, and more time after a change of one source.
 set(unity_bytes 64000)
-# The commands are the component that is changed most often by itself.
-set(unity_bytes_of_cli 32000)
 
 # compiled_together(RESULT TARGET SOURCE ...): sets RESULT to the sources that TARGET compiles instead: groups of the given ones, about equally
 # large, which include them. Sources with the property ALONE stay as they are. Those with the property EACH_SET form groups of their own: Highway
@@ -23,10 +21,6 @@ function(compiled_together result target)
   if(NOT TESSERA_UNITY)
     set(${result} ${ARGN} PARENT_SCOPE)
     return()
-  endif()
-  set(most ${unity_bytes})
-  if(DEFINED unity_bytes_of_${target})
-    set(most ${unity_bytes_of_${target}})
   endif()
   set(folders "")
   set(all "")
@@ -55,7 +49,7 @@ function(compiled_together result target)
   endforeach()
   list(REMOVE_DUPLICATES folders)
   foreach(folder ${folders})
-    math(EXPR groups "(${bytes_of_${folder}} + ${most} - 1) / ${most}")
+    math(EXPR groups "(${bytes_of_${folder}} + ${unity_bytes} - 1) / ${unity_bytes}")
     set(before 0)
     set(lines "")
     foreach(source ${sources_of_${folder}})

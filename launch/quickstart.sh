@@ -77,9 +77,12 @@ preprocess() {
 yardsticks() {
   local held alone without with
   held=$(stat -c %s "$data/held_out.txt")
+  xz -9e -c "$data/train.txt" | wc -c >"$data/without.part" & # beside the next two: xz has one thread
   alone=$(bzip2 -9 -c "$data/held_out.txt" | wc -c)
-  without=$(xz -9e -c "$data/train.txt" | wc -c)
   with=$(xz -9e -c "$data/all.txt" | wc -c)
+  wait $! || stop "xz failed"
+  without=$(<"$data/without.part")
+  rm "$data/without.part"
   awk -v h="$held" -v b="$alone" -v x="$((with - without))" 'BEGIN { printf "%.3f %.3f\n", 8 * b / h, 8 * x / h }' >"$data/yardsticks.part"
   mv "$data/yardsticks.part" "$data/yardsticks"
 }
@@ -106,7 +109,7 @@ if tessera=$(installed_tessera); then
 else
   launch/install_dependencies.sh build run
   installed=$SECONDS
-  build release tessera tsrun || stop "the build failed"
+  build release tessera || stop "the build failed"
   tessera=$PWD/build/release/framework/tessera
 fi
 once corpus "$data/train.txt" make_corpus
@@ -116,37 +119,36 @@ once yardsticks "$data/yardsticks" yardsticks
 
 settings=(--set "training_config.num_threads=$threads" --set "training_config.output_dir=$run")
 
-# Ten minutes from the start, without downloads; of these, 30 s to determine the number of steps and 40 s for evaluation and generation.
+# Ten minutes from the start, without downloads; of these, 15 s to determine the number of steps and 15 s for evaluation and generation.
 if [[ -z $seconds ]]; then
-  left=$((600 - (SECONDS - installed) - 70))
+  left=$((600 - (SECONDS - installed) - 30))
   seconds=$((left < 60 ? 60 : left < 280 ? left : 280))
 fi
 
 planned_steps() { sed -n 's/^ *training_iters: *\([0-9]*\).*/\1/p' "$1"; }
 
-# Sets fit to the number of steps of the recipe $1 that this machine can do in the given time.
+# Sets fit to the number of steps of the recipe $1 that this machine can do in the given time. Of $2 steps, the first third is slower.
 count_steps() {
   local trial=$output/trial
   rm -rf "$trial"
   quietly "$logs/trial.log" "$tessera" train "$1" "${settings[@]}" --set "training_config.output_dir=$trial" \
-    --set training_config.log_interval=1 --set training_config.exit_interval=12 --set training_config.eval_iters=0
-  # The median time of a step; the first steps are slower.
-  fit=$(sed -n 's/.*"step_seconds": *\([0-9.e+-]\{1,\}\).*/\1/p' "$trial/metrics.jsonl" | tail -n 9 | sort -g |
-    awk -v s="$seconds" 'NR == 5 { printf "%d", 0.94 * s / $1 }')
+    --set training_config.log_interval=1 --set "training_config.exit_interval=$2" --set training_config.eval_iters=0
+  fit=$(sed -n 's/.*"step_seconds": *\([0-9.e+-]\{1,\}\).*/\1/p' "$trial/metrics.jsonl" | tail -n $(($2 * 2 / 3)) | sort -g |
+    awk -v s="$seconds" '{ times[NR] = $1 } END { if (NR > 0) printf "%d", 0.9 * s / times[int((NR + 1) / 2)] }')  # the median
   rm -rf "$trial"
-  ((fit >= 1)) || stop "could not tell from $logs/trial.log how long a step takes"
+  [[ -n $fit ]] && ((fit >= 1)) || stop "could not tell from $logs/trial.log how long a step takes"
 }
 
 # Chooses the recipe and the number of steps: all of the first recipe's, or of the smaller model's as many as fit.
 choose_steps() {
   local recipe=configs/quickstart.yaml planned fit
   planned=$(planned_steps "$recipe")
-  count_steps "$recipe"
+  count_steps "$recipe" 9
   if ((fit < planned)); then
     say "$fit of the $planned steps of $recipe fit into $seconds s on this machine: a smaller model is trained"
     recipe=configs/quickstart_short.yaml
     planned=$(planned_steps "$recipe")
-    count_steps "$recipe"
+    count_steps "$recipe" 45
     if ((fit < planned)); then say "$fit of the $planned steps of $recipe fit into $seconds s on this machine"; fi
   fi
   echo "$recipe" >"$output/recipe"
