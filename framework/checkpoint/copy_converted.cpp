@@ -41,7 +41,8 @@ void copy(const Tensor& from, const Tensor& into) {
   } else {
     const auto* source = from.raw().data();
     const auto target = into.as<To>();
-    for (std::int64_t i = 0; i < from.elements(); ++i)
+    const auto count = from.elements();
+    for (std::int64_t i = 0; i < count; ++i)
       target[static_cast<std::size_t>(i)] = narrowed<To>(load<From>(source, i));
   }
 }
