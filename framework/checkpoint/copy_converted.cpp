@@ -42,8 +42,7 @@ void copy(const Tensor& from, const Tensor& into) {
     const auto* source = from.raw().data();
     const auto target = into.as<To>();
     const auto count = from.elements();
-    for (std::int64_t i = 0; i < count; ++i)
-      target[static_cast<std::size_t>(i)] = narrowed<To>(load<From>(source, i));
+    for (std::int64_t i = 0; i < count; ++i) target[static_cast<std::size_t>(i)] = narrowed<To>(load<From>(source, i));
   }
 }
 
