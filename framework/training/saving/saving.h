@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "framework/checkpoint/progress.h"
-#include "framework/kernels/threads.h"
 #include "framework/training/saving/save_job.h"
 #include "framework/training/setup/training_setup.h"
 #include "framework/training/state/model_state.h"

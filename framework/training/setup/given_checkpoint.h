@@ -10,7 +10,6 @@
 #include "framework/checkpoint/find.h"
 #include "framework/checkpoint/format.h"
 #include "framework/checkpoint/frozen_base.h"
-#include "framework/kernels/threads.h"
 #include "framework/training/setup/training_setup.h"
 #include "framework/training/state/model_state.h"
 
