@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <random>
 
 #include "framework/checkpoint/checkpoint.h"
@@ -223,6 +224,24 @@ TEST_F(MappedWeights, HaveTheDigestOfTheirElements) {
     EXPECT_EQ(digest(half, type, true), digest(half, type, false));
     EXPECT_EQ(digest(nn::TensorCut::even(1, 8, 0, 2), type, true) + digest(half, type, true), digest({}, type, true));
   }
+}
+
+TEST_F(MappedWeights, ThatAreNotFiniteAreRefusedByRowInPiecesAndInOnePiece) {
+  values_[3 * 8 + 5] = std::numeric_limits<float>::infinity();
+  const std::span<float> rows(values_);
+  const std::vector<checkpoint::TensorRange> ranges = {checkpoint::whole("whole", Tensor(rows, {6, 8})),
+                                                       {"rows", {6, 8}, {0, 0}, Tensor(rows.first(16), {2, 8})},
+                                                       {"rows", {6, 8}, {2, 0}, Tensor(rows.subspan(16), {4, 8})}};
+  checkpoint::save_checkpoint("bad", "", 1, ranges, {});
+  const auto opened = checkpoint::Checkpoint::open("bad/iter_0000001");
+  const auto refusal = [&](const std::string& name) {
+    auto parameter = frozen(name, {6, 8}, DType::float32);
+    FrozenWeights weights({{&parameter}});
+    EXPECT_EQ(weights.map(checkpoint::CheckpointWeights(opened)).size(), 1U);
+    return story_of([&] { weights.must_be_finite("bad"); });
+  };
+  EXPECT_TRUE(says(refusal("rows"), "bad: tensor 'rows', row 3: element [5] is infinite")) << refusal("rows");
+  EXPECT_TRUE(says(refusal("whole"), "bad: tensor 'whole': element [3, 5] is infinite")) << refusal("whole");
 }
 
 TEST_F(MappedWeights, OfADamagedFileAreRefused) {
