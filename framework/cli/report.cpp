@@ -107,8 +107,7 @@ struct ReportArguments {
 };
 
 void make_report(const ReportArguments& arguments, const CommandContext& context) {
-  if (arguments.runs.size() > most_runs)
-    throw ConfigError(text(arguments.runs.size(), " runs were given; give at most ", most_runs));
+  check_number_of_runs(arguments.runs.size());
   const fs::path output = arguments.output;
   if (fs::exists(fs::symlink_status(output)) && !arguments.force)
     throw ConfigError(text(output.string(), ": exists already; give another name with -o, or --force to replace it"));
@@ -132,6 +131,10 @@ void make_report(const ReportArguments& arguments, const CommandContext& context
 }
 
 }  // namespace
+
+void check_number_of_runs(std::size_t count) {
+  if (count > most_runs) throw ConfigError(text(count, " runs were given; give at most ", most_runs));
+}
 
 report::Page page_of(const std::vector<const runs::RunReader*>& runs, const CommandContext& context) {
   report::Page page;

@@ -5,6 +5,9 @@
 
 namespace tessera::cli {
 
+/// Throws ConfigError if `count` runs are more than a page names by letters (26).
+void check_number_of_runs(std::size_t count);
+
 /// `tessera report`: runs as one HTML page.
 void add_report_commands(Command& app, CommandContext& context);
 

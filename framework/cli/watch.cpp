@@ -23,7 +23,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr std::size_t most_runs = 26, most_found = 8, log_lines = 20, first_lines = 20;
+constexpr std::size_t most_found = 8, log_lines = 20, first_lines = 20;
 constexpr int largest_port = 65535;
 constexpr double refresh_seconds = 10;
 
@@ -50,7 +50,7 @@ std::vector<std::string> folders_of(const WatchArguments& arguments) {
     throw ConfigError(
         "there is no run folder (with metrics.jsonl, events.jsonl or run.json) in the current folder or up to 4 levels "
         "below it; give the run folder (training_config.output_dir) of a run");
-  if (folders.size() > most_runs) throw ConfigError(text(folders.size(), " runs were given; give at most ", most_runs));
+  check_number_of_runs(folders.size());
   return folders;
 }
 
