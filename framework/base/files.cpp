@@ -144,6 +144,8 @@ void File::reserve(std::uint64_t bytes) {
   if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) refuse(path_, "cannot be written");
 }
 
+void File::start_sync() { ::sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE); }
+
 void File::sync() {
   if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0) refuse(path_, "cannot be brought to the disk");
 }

@@ -19,6 +19,8 @@ namespace fs = std::filesystem;
 
 /// Size of the pieces that are checksummed and then written while they are in the processor's cache.
 constexpr std::size_t written_piece_bytes = std::size_t{1} << 20;
+/// Bytes after which a file begins to go to the disk, which else would stand still until all is summed and written.
+constexpr std::size_t sent_bytes = std::size_t{8} << 20;
 
 bool is_whole(const TensorRange& range) { return range.tensor.shape() == range.global_shape; }
 
@@ -30,7 +32,9 @@ std::string entry_name(const TensorRange& range) {
   return name;
 }
 
-std::uint32_t write_summed(File& file, const StateSnapshot& state, std::size_t index, std::span<std::byte> buffer) {
+/// Appends range `index` of `state` to `file`, of which `unsent` bytes have not begun to go to the disk.
+std::uint32_t write_summed(File& file, const StateSnapshot& state, std::size_t index, std::span<std::byte> buffer,
+                           std::size_t& unsent) {
   const auto bytes = state.ranges()[index].tensor.bytes();
   std::uint32_t sum = 0;
   for (std::size_t first = 0; first < bytes;) {
@@ -38,6 +42,10 @@ std::uint32_t write_summed(File& file, const StateSnapshot& state, std::size_t i
     sum = crc32c(piece, sum);
     file.write(piece);
     first += piece.size();
+    unsent += piece.size();
+    if (unsent < sent_bytes) continue;
+    file.start_sync();
+    unsent = 0;
   }
   return sum;
 }
@@ -62,10 +70,11 @@ void write_file_of(const fs::path& folder, const std::string& file_name, const S
   file.write(header);
   manifest.files[file_name] = {bytes, header.size(), crc32c(header)};
   const auto buffer = std::make_unique_for_overwrite<std::byte[]>(written_piece_bytes);  // untouched, it costs nothing
+  std::size_t unsent = 0;
   for (const auto& [name, entry] : entries) {
     const auto index = index_of.at(name);
     const auto& range = state.ranges()[index];
-    const auto sum = write_summed(file, state, index, {buffer.get(), written_piece_bytes});
+    const auto sum = write_summed(file, state, index, {buffer.get(), written_piece_bytes}, unsent);
     auto& stored = manifest.tensors.try_emplace(range.name, Manifest::TensorEntry{entry.dtype, range.global_shape, {}})
                        .first->second;
     stored.ranges.push_back({.file = file_name,
