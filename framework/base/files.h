@@ -39,8 +39,8 @@ class File {
   /// Reserves disk space for the first `bytes` bytes of the file, so that a full disk is detected before the data is
   /// written (fallocate); on tmpfs only looks whether there is room. Throws IoError if not; nothing without fallocate.
   void reserve(std::uint64_t bytes);
-  /// Has the system begin to bring what was written to the disk, and does not wait for it. Nothing is sure, and no error
-  /// known, before sync().
+  /// Has the system begin to bring what was written to the disk, and does not wait for it. Nothing is sure, and no
+  /// error known, before sync().
   void start_sync();
   /// Waits until everything written is on the disk (fsync).
   void sync();
