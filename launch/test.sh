@@ -104,26 +104,24 @@ if [[ $label == package ]]; then
 fi
 
 passed=0 failed=0 skipped=0
-# count FILE: adds the attributes of a JUnit <testsuite> to the totals
-count() {
-  local head attribute
-  declare -A n=([tests]=0 [failures]=0 [skipped]=0 [disabled]=0)
-  head=$(sed -n '/<testsuite/,/>/p' "$1" | tr '\n\t' '  ')
-  for attribute in "${!n[@]}"; do
-    [[ $head =~ [[:space:]]$attribute=\"([0-9]+)\" ]] && n[$attribute]=${BASH_REMATCH[1]}
-  done
-  failed=$((failed + n[failures])) skipped=$((skipped + n[skipped] + n[disabled]))
-  passed=$((passed + n[tests] - n[failures] - n[skipped] - n[disabled]))
-}
-
-report=$PWD/build/$preset/tests.xml
-rm -f "$report"
+report=$PWD/build/$preset/tests.xml cases=$PWD/build/$preset/cases results=''
+rm -rf "$report" "$cases"
 status=0
 # PROCESSORS of a test counts half cores (tests/CMakeLists.txt): many wait more than they compute.
 part tests env -u TESSERA_GOLDEN ctest --test-dir "build/$preset" --parallel "$((2 * cores))" --output-on-failure --no-tests=error \
   --exclude-regex '^golden\.given$' "${others[@]}" --output-junit "$report" ${labels:+--label-regex "^$labels\$"} || status=$?
-if [[ -f $report ]]; then count "$report"; else failed=1; fi
-slowest() { grep -o '<testcase name="[^"]*"[^>]* time="[0-9.]*"' "$1" | sed 's/^<testcase name="\([^"]*\)".* time="\([0-9.]*\)"/\2 \1/' | sort -rg | awk 'NR <= 10'; }
+if [[ -f $report ]]; then
+  results=$(python3 -B tests/count_tests.py "$report" "$cases") || failed=1
+  while read -r result _; do
+    case "$result" in
+      passed) passed=$((passed + 1)) ;;
+      failed) failed=$((failed + 1)) ;;
+      skipped) skipped=$((skipped + 1)) ;;
+    esac
+  done <<<"$results"
+else
+  failed=1
+fi
 ((status == 0 || failed > 0)) || failed=1
 
 # Prints a line for each recorded case below the folder; cases of unknown kinds count as skipped.
@@ -140,10 +138,11 @@ if [[ -n $golden ]]; then
   parts+=("recorded cases $((SECONDS - began)) s")
 fi
 
+sed -n 's/^failed [^ ]* /failed /p' <<<"$results"
 say "seconds by part: $(printf '%s, ' "${parts[@]}")${SECONDS} s in all; the slowest tests:"
 # Of a test that takes longer than 5 s, docs/adding_things.md says why; under sanitizers many take that.
 explained=$(sed -n '/^| tests | why/,/^$/s/^| \(.*\) | .*/\1/p' docs/adding_things.md | grep -o '`[^`]*`' | tr -d '`' | paste -sd '|') || true
-[[ ! -f $report ]] || slowest "$report" | awk -v explained="(^|[ ./])($explained)([./]|$)" -v chosen=$chosen '{ seconds = $1; $1 = ""
+sort -k 2 -rg <<<"$results" | awk -v explained="(^|[ ./])($explained)([./]|$)" -v chosen=$chosen 'NF > 2 && NR <= 10 { seconds = $2; $1 = $2 = ""; sub(/^ +/, " ")
   printf "%8.2f s %s%s\n", seconds, $0, (chosen == "false" && seconds > 5 && $0 !~ explained ? " (docs/adding_things.md does not say why it takes more than 5 s)" : "") }'
 echo "$passed passed, $failed failed$( ((skipped == 0)) || echo ", $skipped skipped")"
 ((failed == 0))

@@ -73,20 +73,32 @@ class Scripts(harness.InOwnFolder):
 
     def test_seconds_by_part_and_the_slowest_tests_are_printed_before_the_total(self):
         shutil.copytree(LAUNCH, self.folder / "launch")
+        self.write("tests/count_tests.py", (LAUNCH.parent / "tests/count_tests.py").read_text())
         self.write("docs/adding_things.md", "| tests | why they take longer |\n|---|---|\n| `Other`, `Test4998` | they are `Test4997` |\n\n`Test4996`\n")
         # More than a pipe holds: a reader that stops after ten lines would end the script.
-        cases = "".join(f'<testcase name="Some.Test{n:04}" classname="x" time="{n}.5" status="run"/>\n' for n in range(5000))
-        self.write("junit.xml", f'<testsuite name="x"\n\ttests="5000"\n\tfailures="1"\n\tdisabled="0"\n\tskipped="2">\n{cases}</testsuite>\n')
+        cases = "".join(f'<testcase name="Some.Test{n:04}" classname="x" time="{n}.5" status="run"/>\n' for n in range(4994))
+        # Three processes of GoogleTest: one whose cases tell, one that failed at its end, one that left no file.
+        cases += "".join(f'<testcase name="unit.x.{n}" classname="x" time="1" status="{status}"/>\n' for n, status in ((1, "fail"), (2, "fail"), (3, "fail")))
+        cases += "".join(f'<testcase name="not.{n}" classname="x" time="0" status="{status}"/>\n' for n, status in ((1, "notrun"), (2, "disabled")))
+        self.write("junit.xml", f"<testsuite>\n{cases}</testsuite>\n")
+        ran = '<testcase name="Test{}" classname="Some" status="run" result="{}" time="{}.5">{}</testcase>\n'
+        other = '<testcase name="Another" classname="Some" status="notrun" result="suppressed" time="0"/>\n'  # of another process
+        self.write("given/unit.x.1.xml", "<testsuites>" + other + "".join(ran.format(*case) for case in (
+            (4996, "completed", 4996, ""), (4997, "completed", 4997, '<failure message="no"/>'), (4998, "completed", 4998, ""),
+            (4999, "completed", 4999, ""), (1, "skipped", 0, "<skipped/>"))) + "</testsuites>\n")
+        self.write("given/unit.x.2.xml", "<testsuites>" + ran.format(4995, "completed", 4995, "") + "</testsuites>\n")
         self.write("bin/cmake", "#!/bin/sh\nexit 0\n").chmod(0o755)
-        self.write("bin/ctest", "#!/bin/bash\nwhile [[ $1 != --output-junit ]]; do shift; done\ncp junit.xml \"$2\"\nexit 8\n").chmod(0o755)
+        self.write("bin/ctest", "#!/bin/bash\nwhile [[ $1 != --output-junit ]]; do shift; done\ncp junit.xml \"$2\"\ncp -r given build/release/cases\n"
+                   "exit 8\n").chmod(0o755)
         (self.folder / "build/release").mkdir(parents=True)
         done = subprocess.run(["launch/test.sh", "--no-install"], cwd=self.folder, stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"})
         lines = done.stdout.splitlines()
-        self.assertEqual((done.returncode, lines[-1]), (1, "4997 passed, 1 failed, 2 skipped"), done.stdout)
+        self.assertEqual((done.returncode, lines[-1]), (1, "4998 passed, 3 failed, 3 skipped"), done.stdout)
+        self.assertEqual([line for line in lines if line.startswith("failed ")], ["failed Some.Test4997", "failed unit.x.2", "failed unit.x.3"])
         self.assertRegex(lines[-12], r"^== seconds by part: build \d+ s, tests \d+ s, \d+ s in all; the slowest tests:$")
         unexplained = " (docs/adding_things.md does not say why it takes more than 5 s)"
-        self.assertEqual(lines[-11:-1], [f"{n + .5:8.2f} s  Some.Test{n:04}{unexplained if n != 4998 else ''}" for n in range(4999, 4989, -1)])
+        self.assertEqual(lines[-11:-1], [f"{n + .5:8.2f} s  Some.Test{n:04}{unexplained if n != 4998 else ''}" for n in [4999, 4998, 4997, 4996, 4995, 4993, 4992, 4991, 4990, 4989]])
 
     def test_the_tests_of_which_the_page_says_why_they_take_long_exist(self):
         tests = LAUNCH.parent / "tests"
