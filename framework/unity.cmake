@@ -1,16 +1,8 @@
 # Sources of one folder are compiled together, a few at a time: the headers that they share are read once and the templates that they share are
 # instantiated once, which takes half of the processor time. Two sources of a folder must therefore not give one name to different things in
-# anonymous namespaces. Every source still includes what it uses: the preset `clang` compiles each by itself, and so does every build with the
-# sources that TESSERA_ALONE names. CMake's own unity builds include sources by absolute paths, with which ccache would not find the objects of
-# another checkout.
+# anonymous namespaces. Every source still includes what it uses: the preset `clang` compiles each by itself, and tests/sanitizers/compile_alone.py
+# checks some. CMake's own unity builds include sources by absolute paths, with which ccache would not find the objects of another checkout.
 option(TESSERA_UNITY "Compile several sources of a folder together" ON)
-# Written by launch/test.sh --sanitize: what changed, and some of the rest (tests/sanitizers/chosen_tests.py).
-set(TESSERA_ALONE "${PROJECT_BINARY_DIR}/alone.txt" CACHE FILEPATH "Sources to compile by themselves and without precompiled headers, one a line")
-set(sources_alone "")
-if(EXISTS "${TESSERA_ALONE}")
-  file(STRINGS "${TESSERA_ALONE}" sources_alone)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${TESSERA_ALONE}")
-endif()
 # Bytes of source in a group. Larger groups take less time in all, and more time after a change of one source.
 set(unity_bytes 64000)
 
@@ -26,16 +18,9 @@ function(compiled_together result target)
   set(all "")
   foreach(source ${ARGN})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
-    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE name)
-    if(name IN_LIST sources_alone)
-      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -Wshadow)
-    endif()
     get_source_file_property(alone ${source} ALONE)
-    if(alone OR name IN_LIST sources_alone)
-      list(APPEND all ${source})
-    endif()
     if(alone)
+      list(APPEND all ${source})
       continue()
     endif()
     cmake_path(GET source PARENT_PATH folder)
@@ -58,9 +43,6 @@ function(compiled_together result target)
       math(EXPR group "(${before} + ${bytes} / 2) * ${groups} / ${bytes_of_${folder}}")
       math(EXPR before "${before} + ${bytes}")
       cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
-      if(source IN_LIST sources_alone)
-        continue()  # it keeps its place, so the others are together with the same sources in every build
-      endif()
       string(APPEND lines_of_${folder}_${group} "#include \"${source}\"\n")
     endforeach()
     cmake_path(GET folder FILENAME name)

@@ -6,8 +6,8 @@
 #
 #   --quick         only the unit tests (no program is started)
 #   --sanitize      smoke and unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, compiled by Clang (preset asan-ubsan): unit tests of
-#                   all readers of foreign input, of what changed since the last merge, and of a third of the rest, chosen by the commit; what
-#                   changed and a sixteenth of the rest are compiled by themselves (tests/sanitizers/chosen_tests.py)
+#                   all readers of foreign input, of what changed since the last merge, and of a third of the rest, chosen by the commit
+#                   (tests/sanitizers/chosen_tests.py); whether sources include what they use (tests/sanitizers/compile_alone.py)
 #   --all           with --sanitize: all unit tests, and no smoke tests
 #   --since COMMIT  with --sanitize: what changed since COMMIT
 #   --slow          slow tests in full: layouts of ranks train 50 steps instead of 10
@@ -87,13 +87,17 @@ case "$label" in
   *) targets=() ;;
 esac
 if $chosen; then
-  choice=$(python3 -B tests/sanitizers/chosen_tests.py --alone "build/$preset/alone.txt" "${since[@]}") || stop "tests/sanitizers/chosen_tests.py failed"
+  choice=$(python3 -B tests/sanitizers/chosen_tests.py "${since[@]}") || stop "tests/sanitizers/chosen_tests.py failed"
   grep '^#' <<<"$choice"
   mapfile -t targets < <(grep -v '^#' <<<"$choice")
   labels="(smoke|unit\.($(IFS='|' && echo "${targets[*]}")))"
   targets+=(tessera tsrun)
 fi
 part build build "$preset" "${targets[@]}" || { echo "0 passed, 1 failed"; exit 1; }
+passed=0 failed=0 skipped=0
+if $chosen; then
+  if part includes python3 -B tests/sanitizers/compile_alone.py "build/$preset" "${since[@]}"; then passed=1; else failed=1; fi
+fi
 
 # Only their label selects the tests of packages: they install hundreds of Debian packages.
 others=(--label-exclude '^package$')
@@ -103,7 +107,6 @@ if [[ $label == package ]]; then
   export TESSERA_PACKAGES=$PWD/build/packages
 fi
 
-passed=0 failed=0 skipped=0
 report=$PWD/build/$preset/tests.xml cases=$PWD/build/$preset/cases results=''
 rm -rf "$report" "$cases"
 status=0

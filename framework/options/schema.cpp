@@ -29,6 +29,14 @@ Finding named(const AnySchema::Entry::Rule& rule, const std::string& option, Fin
   return finding;
 }
 
+/// The facts under the name that the option has in the nested map `map`.
+OptionFacts in_map(OptionFacts facts, const std::string& map) {
+  facts.name = map + "." + facts.name;
+  for (auto& alias : facts.aliases) alias.name = map + "." + alias.name;
+  for (auto& other : facts.replaces) other = map + "." + other;
+  return facts;
+}
+
 }  // namespace
 
 void say_default(OptionFacts& facts, const std::string& words) {
@@ -55,8 +63,15 @@ AnySchema::Entry& AnySchema::add(std::string name, const ValueType& type, std::s
   return entries_.back();
 }
 
-void AnySchema::must_have(std::size_t members) const {
+void AnySchema::complete(std::size_t members) {
   must(entries_.size() == members, "every member of an options struct is described");
+  for (auto& entry : entries_) {
+    entry.facts.reader = reader_;
+    entry.facts.required = is_required(entry);
+    for (const auto& rule : entry.rules)
+      if (std::find(entry.facts.rules.begin(), entry.facts.rules.end(), rule.name) == entry.facts.rules.end())
+        entry.facts.rules.emplace_back(rule.name);
+  }
 }
 
 bool AnySchema::is_required(const Entry& entry) const {
@@ -65,30 +80,18 @@ bool AnySchema::is_required(const Entry& entry) const {
   });
 }
 
-OptionFacts AnySchema::known(const Entry& entry, const std::string& map) const {
-  auto facts = entry.facts;
-  facts.reader = reader_;
-  facts.required = is_required(entry);
-  for (const auto& rule : entry.rules)
-    if (std::find(facts.rules.begin(), facts.rules.end(), rule.name) == facts.rules.end())
-      facts.rules.emplace_back(rule.name);
-  if (map.empty()) return facts;
-  facts.name = map + "." + facts.name;
-  for (auto& alias : facts.aliases) alias.name = map + "." + alias.name;
-  for (auto& other : facts.replaces) other = map + "." + other;
-  return facts;
-}
-
 std::vector<OptionFacts> AnySchema::facts(const std::string& map) const {
   std::vector<OptionFacts> all;
-  for (const auto& entry : entries_) all.push_back(known(entry, map));
+  for (const auto& entry : entries_) all.push_back(map.empty() ? entry.facts : in_map(entry.facts, map));
   return all;
 }
 
 void AnySchema::read(Group& group, const std::string& map, void* out) const {
-  for (const auto& entry : entries_) group.replace_others(known(entry, map));
-  for (const auto& entry : entries_) {
-    const auto facts = known(entry, map);
+  const auto known = facts(map);
+  for (const auto& facts : known) group.replace_others(facts);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const auto& entry = entries_[i];
+    const auto& facts = known[i];
     const auto given = group.take(facts);
     bool wrong = given.wrong;
     if (facts.required && given.origin.layer == 0) {
@@ -121,7 +124,7 @@ void AnySchema::judge(Group& group, const std::string& map, const void* options)
   const auto name = [&](const std::string& option) { return map.empty() ? option : map + "." + option; };
   const auto wrong = [&](const Entry& entry) { return group.concerned(name(entry.facts.name)); };
   const bool required_wrong =
-      std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return is_required(e) && wrong(e); });
+      std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.facts.required && wrong(e); });
   for (const auto& entry : entries_)
     for (const auto& rule : entry.rules) {
       std::vector<std::string> about = {name(entry.facts.name)};

@@ -1,5 +1,6 @@
 """launch/install_dependencies.sh, launch/test.sh and the build of launch/common.sh, with stand-ins for apt-get, cmake, ctest and ninja."""
 
+import json
 import os
 import pathlib
 import pty
@@ -112,7 +113,7 @@ class Scripts(harness.InOwnFolder):
 
 
 class ChosenTests(harness.InOwnFolder):
-    """tests/sanitizers/chosen_tests.py: a tree of components, each with a test; kernels/m.h includes tensor/l.h, and model includes kernels/m.h."""
+    """tests/sanitizers/chosen_tests.py and compile_alone.py: a tree of components, each with a test."""
 
     def setUp(self):
         super().setUp()
@@ -140,9 +141,10 @@ class ChosenTests(harness.InOwnFolder):
     def programs(self, *words):
         return {line for line in self.chosen(*words).splitlines() if line[0] != "#"}
 
-    def test_what_changed_or_includes_what_changed_is_tested_and_all_readers(self):
+    def test_what_changed_is_tested_and_all_readers(self):
         self.write("framework/tensor/l.h", "int changed();\n")
-        self.assertLessEqual({"tensor_test", "kernels_test", "model_test", "interop_shell_test", "zip_fuzz"}, self.programs("--since", "HEAD"))
+        self.assertIn("\n# changed: tensor\n", self.chosen("--since", "HEAD"))
+        self.assertLessEqual({"tensor_test", "interop_shell_test", "zip_fuzz"}, self.programs("--since", "HEAD"))
         self.git("checkout", "-q", ".")
         self.write("framework/kernels/n.cpp", "")  # a new file
         told = self.chosen("--since", "HEAD")
@@ -161,25 +163,31 @@ class ChosenTests(harness.InOwnFolder):
         self.assertEqual(len(seen), 9, seen)
 
     def test_sources_that_changed_and_a_sixteenth_of_the_rest_are_compiled_by_themselves(self):
-        alone = self.folder / "build/alone.txt"
-        for number in range(8):
-            self.write(f"framework/tensor/more{number}.cpp", "int one();\n")
-        self.commit("sixteen sources")
-        self.write("framework/tensor/l.cpp", "int changed();\n")
-        seen = set()
-        for commit in range(60):
-            self.chosen("--since", "HEAD", "--alone", alone)
-            names = set(alone.read_text().split())
-            self.assertIn("framework/tensor/l.cpp", names)
-            self.assertEqual(len(names), 2, names)  # one of sixteen others
-            seen |= names
-            if len(seen) == 9:
-                break
-            self.git("commit", "-q", "--allow-empty", "-m", f"commit {commit}")
-        self.assertEqual(len(seen), 9, seen)  # eight of the sixteen
-        written = alone.stat().st_mtime_ns
-        self.chosen("--since", "HEAD", "--alone", alone)
-        self.assertEqual(alone.stat().st_mtime_ns, written, "CMake would configure again")
+        words = ("import sys; sys.path.insert(0, sys.argv[1]); import compile_alone\n"
+                 "for commit in range(16): print(*compile_alone.sources_to_check({'framework/tensor/l.cpp'}, f'{commit:x}'))")
+        for number in range(16):
+            self.write(f"framework/tensor/more{number}.cpp", "")
+        done = subprocess.run([sys.executable, "-B", "-c", words, SOURCE / "tests/sanitizers"], stdout=subprocess.PIPE, text=True, check=True,
+                              env={**os.environ, "TESSERA_SOURCE": str(self.folder)})
+        chosen = [set(line.split()) for line in done.stdout.splitlines()]
+        sources = {path.relative_to(self.folder).as_posix() for path in (self.folder / "framework").rglob("*.cpp")}
+        self.assertEqual(set.union(*chosen), sources)
+        self.assertEqual(set.intersection(*chosen), {"framework/tensor/l.cpp"})
+        self.assertEqual(sum(len(names) - 1 for names in chosen), len(sources) - 1)
+
+    def test_a_source_that_does_not_include_what_it_uses_is_told_although_its_group_compiles(self):
+        self.write("framework/tensor/a.cpp", "#include <string>\nstd::string a();\n")
+        self.write("framework/tensor/l.cpp", "std::string l();\n")
+        self.write("framework/tensor/n.cpp", "int n(int x) { { int x = 1; return x; } }\n")
+        group = self.write("build/unity/tensor/tensor_0.cpp", "".join(f'#include "framework/tensor/{name}.cpp"\n' for name in "aln"))
+        command = f"{os.environ['TESSERA_COMPILER']} -I{self.folder} -isystem {self.folder}/framework -std=c++20 -Wall -Werror -include no.h -o {self.folder}/x.o -c {group}"
+        self.write("build/compile_commands.json", json.dumps([{"file": str(group), "command": command}]))
+        done = subprocess.run([sys.executable, "-B", SOURCE / "tests/sanitizers/compile_alone.py", "build", "--since", "HEAD"], cwd=self.folder, text=True,
+                              stdout=subprocess.PIPE, env={**os.environ, "TESSERA_SOURCE": str(self.folder)})
+        self.assertEqual(done.returncode, 1, done.stdout)
+        for name in "ln":  # a missing #include; a name that shadows another
+            self.assertIn(f"framework/tensor/{name}.cpp does not compile by itself\n", done.stdout)
+        self.assertEqual(done.stdout.splitlines()[-1], "1 sources compile by themselves, 2 do not")
 
     def test_the_last_merge_is_compared_with_and_without_history_everything_is_tested(self):
         self.assertIn("everything is tested", self.chosen())  # no merge yet

@@ -7,6 +7,7 @@
 
 #include "tests/drawn_seed.h"
 #include "tests/model/built.h"
+#include "tests/sanitized.h"
 
 namespace tessera::model {
 namespace {
@@ -242,7 +243,7 @@ TEST(AnyModel, GradientsAreDifferencesOfTheLoss) {
   const Tokens tokens;
   const auto batch = tokens.batch();
   int told = 0, parameters = 0;
-  for (int i = 0; i < 150; ++i) {
+  for (int i = 0; i < 150 / part_of_inputs; ++i) {
     const auto words = recipes.next({true, true, true, false});
     SCOPED_TRACE(text("seed ", seed(), ": ", words));
     Built b(words);
@@ -270,7 +271,7 @@ TEST(AnyModel, InBfloat16IsNearItselfAndRecomputingChangesNoBit) {
   Recipes recipes(7);
   const Tokens tokens;
   const Precision halves = {DType::bfloat16, DType::bfloat16, DType::bfloat16, DType::bfloat16};
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 60 / part_of_inputs; ++i) {
     const auto words = recipes.next({false, true, true});
     SCOPED_TRACE(text("seed ", seed(), ": ", words));
     Built whole(words), again(words, 12, 29, halves),
@@ -288,7 +289,7 @@ TEST(AnyModel, AStaleGradientIsOverwrittenByWhatWouldBeAddedToZeros) {
   Recipes recipes(9);
   const Tokens tokens;
   std::vector<std::string> models;
-  for (int i = 0; i < 150; ++i) models.push_back(recipes.next({true, true, true}));
+  for (int i = 0; i < 150 / part_of_inputs; ++i) models.push_back(recipes.next({true, true, true}));
   // 24 tokens choose one of 64 experts each, so that some experts have none.
   for (const std::string kind : {"num_experts:64 moe_router_topk:1 moe_router_pre_softmax:true",
                                  "num_experts:4 moe_shared_expert_intermediate_size:6 mtp_num_layers:1",
@@ -319,7 +320,7 @@ TEST(AnyModel, AStaleGradientIsOverwrittenByWhatWouldBeAddedToZeros) {
 TEST(AnyModel, RecomputingChangesNoBit) {
   Recipes with(2);
   const Tokens tokens;
-  for (int i = 0; i < 150; ++i) {
+  for (int i = 0; i < 150 / part_of_inputs; ++i) {
     const auto words = with.next({true, true, true});
     SCOPED_TRACE(text("seed ", seed(), ": ", words));
     Built again(words), kept(words.substr(0, words.find(" recompute_granularity")));
@@ -333,7 +334,7 @@ TEST(AnyModel, PackedDocumentsAreSeparateSequences) {
   Tokens tokens;
   for (std::size_t i = 12; i < 24; ++i)
     tokens.positions[i] = i < 17 ? static_cast<int>(i) - 12 : static_cast<int>(i) - 17;
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 100 / part_of_inputs; ++i) {
     const auto words = recipes.next({});
     SCOPED_TRACE(text("seed ", seed(), ": ", words));
     Built b(words);
@@ -350,7 +351,7 @@ TEST(AnyModel, OneMicroBatchIsTheSumOfItsSamples) {
   Recipes recipes(4);
   Tokens tokens;
   std::fill(tokens.starts.begin(), tokens.starts.end(), 0);
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 100 / part_of_inputs; ++i) {
     const auto words = recipes.next({true, true, false});
     SCOPED_TRACE(text("seed ", seed(), ": ", words));
     Built together(words), apart(words);
@@ -364,7 +365,7 @@ TEST(AnyModel, OneMicroBatchIsTheSumOfItsSamples) {
 TEST(AnyModel, PaddingOfTheVocabularyChangesNoLogit) {
   Recipes recipes(5);
   const Tokens tokens;
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 50 / part_of_inputs; ++i) {
     const auto words = recipes.next({});
     SCOPED_TRACE(text("seed ", seed(), ": ", words));
     Built bare(words), padded(words, 12, 64);
@@ -380,7 +381,7 @@ TEST(AnyModel, PaddingOfTheVocabularyChangesNoLogit) {
 TEST(AnyModel, GeneratingWithTheCacheGivesTheLogitsOfTheWholeSequence) {
   Recipes recipes(6);
   Tokens tokens;
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 100 / part_of_inputs; ++i) {
     const auto words = recipes.next({false, false, false});
     SCOPED_TRACE(text("seed ", seed(), ": ", words));
     Built b(words);

@@ -138,7 +138,7 @@ TEST_F(MllmOption, ChangesWhatARunReads) {
 TEST_F(MllmOption, HasACase) {
   std::set<std::string> known = {"preprocessing_num_workers"}, all;
   for (const auto& [name, one] : option_cases) known.insert(name);
-  for (const auto& option : options::Schema<MllmOptions>().facts("")) all.insert(option.name);
+  for (const auto& option : options::schema_of<MllmOptions>().facts("")) all.insert(option.name);
   EXPECT_EQ(known, all);
 }
 

@@ -317,13 +317,12 @@ TEST_F(Effects, WhatHasNoneChangesNothing) {
   std::vector<std::size_t> order(cases.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::shuffle(order.begin(), order.end(), random);
-  const std::size_t trained = sanitized ? 6 : cases.size();
   for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i % part_of_inputs != 0) continue;
     const auto& c = cases[order[i]];
     const auto one = c.with + Lines{c.key + "=" + c.value}, other = c.with + Lines{c.key + "=" + c.other};
     try {
       EXPECT_TRUE(idle(one, c.key)) << c.key;
-      if (i >= trained) continue;
       const auto numbers = outcome(one);
       EXPECT_GT(numbers.size(), 60U) << c.key;
       EXPECT_EQ(numbers, outcome(other)) << c.key;

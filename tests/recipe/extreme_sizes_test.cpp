@@ -146,8 +146,10 @@ TEST_F(ExtremeSizes, AreRefusedAtTheirLineOrCountedWithoutOverflow) {
       ++refused;
     }
   };
-  for (int round = 0; round < 4 / part_of_inputs; ++round)
+  int number = 0;
+  for (int round = 0; round < 4; ++round)
     for (const auto& option : all) {
+      if (number++ % part_of_inputs != 0) continue;
       auto groups = least_groups;
       set(groups, option, value_for(option));
       take(groups);

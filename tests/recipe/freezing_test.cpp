@@ -14,6 +14,7 @@
 #include "tests/own_folder.h"
 #include "tests/recipe/console_runs.h"
 #include "tests/recipe/small_run.h"
+#include "tests/sanitized.h"
 #include "tests/story.h"
 
 namespace tessera::recipe {
@@ -146,8 +147,10 @@ TEST_F(Freezing, GivesTheNumbersOfFreezingByHandToTheBit) {
       freezing_latent,
       freezing_latent + Lines{m + "recompute_granularity=selective", m + "recompute_modules=[mla_up_proj]"},
       Lines{o + "optimizer_type=muon"}};
+  int number = 0;
   for (const auto& model : models)
     for (const auto& freezing : {frozen_bottom, trained_bottom, frozen_matrices, frozen_norms}) {
+      if (number++ % part_of_inputs != 0) continue;
       try {  // not every model has norms with bias, or a table of positions
         (void)read(model + freezing);
       } catch (const ConfigError& refused) {

@@ -13,6 +13,7 @@
 #include "framework/recipe/layout_figures.h"
 #include "framework/recipe/saved_layout.h"
 #include "tests/drawn_seed.h"
+#include "tests/sanitized.h"
 
 namespace tessera::recipe {
 namespace {
@@ -142,7 +143,7 @@ struct DrawnLayout {
 
 /// `check` of every drawn case that no rule refuses.
 void for_every_layout(const std::function<void(const DrawnLayout&)>& check) {
-  constexpr int wanted = 60, most_drawn = 600;
+  constexpr int wanted = 60 / part_of_inputs, most_drawn = 600;
   Recipes recipes;
   int good = 0;
   for (int drawn = 0; drawn < most_drawn && good < wanted; ++drawn) {

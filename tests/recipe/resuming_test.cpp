@@ -11,6 +11,7 @@
 #include "tests/own_folder.h"
 #include "tests/recipe/console_runs.h"
 #include "tests/recipe/small_run.h"
+#include "tests/sanitized.h"
 #include "tests/story.h"
 
 namespace tessera::recipe {
@@ -72,7 +73,9 @@ TEST_F(Resuming, RefusesAnotherFunctionOfTheWeights) {
       {m + "apply_layernorm_1p", "true"}, {m + "query_pre_attn_scalar", "9"},
       {m + "residual_multiplier", "2"},   {m + "output_multiplier", "2"},
       {m + "softmax_type", "off-by-one"}};
+  int number = 0;
   for (const auto& [option, value] : changes) {
+    if (number++ % part_of_inputs != 0) continue;
     const auto set = option + "=" + value;
     for (const auto& story : {resumed({set}), only_weights({set})}) {
       EXPECT_TRUE(says(story, "refused: ")) << set << "\n" << story;

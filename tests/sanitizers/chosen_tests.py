@@ -2,19 +2,16 @@
 """Which unit test programs launch/test.sh --sanitize builds and runs, one a line; lines that begin with # say why.
 
 Always: the tests of all readers of foreign input, with the inputs kept for their fuzzers. Then those of every component of
-which a source, a test or a header that these include has changed, and a third of the rest, which the commit's hash chooses.
+which a source, a header or a test has changed, and a third of the rest, which the commit's hash chooses.
 Everything runs where the history of the commit is not there, or when CMakePresets.json changed.
 
-    chosen_tests.py [--since COMMIT] [--alone FILE]
+    chosen_tests.py [--since COMMIT]
 
---since: the state to compare with. Default: where this branch left origin/main; on main itself the state before its last merge.
---alone: writes into FILE which sources framework/unity.cmake shall compile by themselves, so that a missing #include is found: those that
-changed, and a sixteenth of the rest, which the commit's hash chooses."""
+--since: the state to compare with. Default: where this branch left origin/main; on main itself the state before its last merge."""
 
 import argparse
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -65,19 +62,6 @@ def components():
     return found
 
 
-def with_included(files):
-    """The files and all of ours that they include, directly or not."""
-    reached, waiting = set(), list(files)
-    while waiting:
-        name = waiting.pop()
-        path = ROOT / name
-        if name in reached or not path.is_file():
-            continue
-        reached.add(name)
-        waiting += re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(encoding="utf-8", errors="replace"), re.M)
-    return reached
-
-
 def program_of(component):
     return component.replace("/", "_") + "_test"
 
@@ -88,7 +72,7 @@ def choose(found, changed, commit):
         return {component: "everything" for component in found}
     chosen = {component: "reads foreign input" for component in found if component not in NO_READERS}
     for component, files in found.items():
-        if component not in chosen and not changed.isdisjoint(with_included(files)):
+        if component not in chosen and not changed.isdisjoint(files):
             chosen[component] = "changed"
     rest = [component for component in found if component not in chosen]
     size = {component: sum((ROOT / name).stat().st_size for name in found[component]) for component in rest}
@@ -99,24 +83,9 @@ def choose(found, changed, commit):
     return chosen
 
 
-def sources_alone(changed, commit):
-    """Sources of the programs to compile by themselves."""
-    sources = sorted(path.relative_to(ROOT).as_posix() for folder in ("framework", "launch") for path in (ROOT / folder).rglob("*.cpp"))
-    rest = [source for source in sources if source not in (changed or ())]
-    return sorted({*sources} - {*rest} | {*rest[int(commit, 16) % 16::16]})
-
-
-def write_if_different(path, text):
-    """CMake configures again when the file is newer."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.write_text(text, encoding="utf-8")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--since")
-    parser.add_argument("--alone", type=pathlib.Path)
     args = parser.parse_args()
     base = args.since or state_before()
     changed, commit = changed_files(base) if base else None, git("rev-parse", "HEAD") or "0"
@@ -129,10 +98,6 @@ def main():
     left = [component for component in sorted(found) if component not in chosen]
     if left:
         print(f"# not tested with sanitizers this time (--all tests everything): {', '.join(left)}")
-    if args.alone:
-        alone = sources_alone(changed, commit)
-        write_if_different(args.alone, "".join(source + "\n" for source in alone))
-        print(f"# {len(alone)} sources are compiled by themselves")
     for component in sorted(chosen):
         print(program_of(component))
     for source in sorted((ROOT / "tests/fuzz").glob("*_fuzz.cpp")):

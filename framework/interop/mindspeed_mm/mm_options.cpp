@@ -17,7 +17,7 @@ class OptionReader {
 
   template <class T>
   T read(const std::string& map = "") {
-    const options::Schema<T> schema;
+    const auto& schema = options::schema_of<T>();
     auto facts = schema.facts(map);
     group_.know({"", "", facts});
     facts_.insert(facts_.end(), facts.begin(), facts.end());

@@ -12,6 +12,7 @@
 #include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
 #include "tests/interop/flags/tables.h"
+#include "tests/sanitized.h"
 #include "tests/tree.h"
 
 // The tables of mappings/flags/ are held to the options that they lead to, and to the flags that scripts use.
@@ -63,10 +64,12 @@ TEST(ForeignTables, TheirDefaultsPassOurLimits) {
 
 /// A flag with a word either passes, or it is said to be planned.
 TEST(ForeignTables, TheirWordsPassOurLimitsOrArePlanned) {
+  int number = 0;
   for (const auto& name : names) {
     const auto table = flags::FlagTable::named(name, options::Mappings());
     for (const auto& row : own_rows(table))
       for (const auto& [theirs, ours] : row.words) {
+        if (number++ % part_of_inputs != 0) continue;
         options::Report report;
         const auto converted = table.convert(one_flag(row.flag, theirs), facts(), report);
         if (converted.flags.at(0).status != flags::FlagStatus::mapped) {
@@ -82,12 +85,14 @@ TEST(ForeignTables, TheirWordsPassOurLimitsOrArePlanned) {
 
 /// What a bare flag stands for is a value of its option.
 TEST(ForeignTables, WhatABareFlagStandsForIsAValueOfItsOption) {
+  int number = 0;
   for (const auto& name : names) {
     const auto table = flags::FlagTable::named(name, options::Mappings());
     for (const auto& row : own_rows(table)) {
       if (row.takes != flags::FlagRow::Takes::none || row.kind == flags::FlagRow::Kind::refused ||
           row.kind == flags::FlagRow::Kind::ignored)
         continue;
+      if (number++ % part_of_inputs != 0) continue;
       for (const auto& line : complaints_of(table, one_flag(row.flag)))
         EXPECT_EQ(line.find("takes "), std::string::npos) << name << " " << row.flag << ": " << line;
     }

@@ -14,6 +14,7 @@
 #include "tests/interop/megatron/random_layouts.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
+#include "tests/sanitized.h"
 #include "tests/story.h"
 
 namespace tessera {
@@ -207,7 +208,7 @@ TEST_F(MegatronExpertRanks, SharedStateOfDenseWeightsIsInTheFilesOfTheFirstRanks
 TEST_F(MegatronExpertRanks, RandomLayoutsOfRandomModelsReadBackToTheSameTensors) {
   Draw draw;
   int divided = 0, refused = 0;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 60 / part_of_inputs; ++i) {
     const auto form = draw.model(draw.one_of(std::vector{4, 8}));
     const auto layout = draw.layout(form);
     const auto what =
@@ -232,8 +233,8 @@ TEST_F(MegatronExpertRanks, RandomLayoutsOfRandomModelsReadBackToTheSameTensors)
     EXPECT_EQ(source.layout().sharers_of_expert(), layout.expert_tensor) << what;
     divided += layout.expert > 1 ? 1 : 0;
   }
-  EXPECT_GT(divided, 5) << draw.about();
-  EXPECT_GT(refused, 5) << draw.about();
+  EXPECT_GE(divided, sanitized ? 0 : 6) << draw.about();
+  EXPECT_GE(refused, sanitized ? 0 : 6) << draw.about();
 }
 
 TEST_F(MegatronExpertRanks, WhatIsMissingOrOfAnotherLayoutIsNamed) {

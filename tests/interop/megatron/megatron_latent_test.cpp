@@ -9,6 +9,7 @@
 #include "framework/interop/torch/torch_file.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
+#include "tests/sanitized.h"
 
 namespace tessera {
 namespace {
@@ -104,12 +105,12 @@ TEST_F(MegatronLatent, EveryLayoutReadsBackToTheSameTensors) {
         for (const auto& layers :
              std::vector<std::vector<std::vector<std::int64_t>>>{{}, {{3}, {1}}, {{1, 1}, {1, 1}}, {{2}, {2}, {0}}})
           for (const bool shared : {false, true}) {
+            if (layouts++ % part_of_inputs != 0) continue;
             const checkpoint::CheckpointLayout layout{tensor, 2, layers, shared};
             fs::remove_all("run");
             save_megatron("run", {.iteration = 7}, all, of, DType::float32, mappings, layout);
             expect_all(all, text(tied ? "tied" : "untied", ", tensor ", tensor, ", stages ", layout.stages(), ", ",
                                  layers.empty() ? 1 : layers[0].size(), " chunks, shared ", shared));
-            ++layouts;
           }
     }
   EXPECT_EQ(layouts, 96);

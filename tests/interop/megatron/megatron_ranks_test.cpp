@@ -11,6 +11,7 @@
 #include "tests/interop/megatron/floats.h"
 #include "tests/interop/megatron/save.h"
 #include "tests/own_folder.h"
+#include "tests/sanitized.h"
 #include "tests/story.h"
 
 namespace tessera {
@@ -157,6 +158,7 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
       for (const std::int64_t tensor : {1, 2, 4})
         for (const auto& layers : cuts)
           for (const bool shared : {false, true}) {
+            if (++layouts % part_of_inputs != 0) continue;
             const Form form{.gated = gated, .tied = tied, .groups = gated ? 2 : 4};  // 4 ranks have copies of 2 groups
             const checkpoint::CheckpointLayout layout{tensor, 2, layers, shared};
             const auto type = layouts % 3 == 0 ? DType::bfloat16 : DType::float32;
@@ -173,7 +175,6 @@ TEST_F(MegatronRanks, EveryLayoutReadsBackToTheSameTensors) {
             }
             EXPECT_EQ(source.names().size() * 3, model(form).size()) << name;
             EXPECT_EQ(source.progress()->updates, 6) << name;
-            ++layouts;
           }
   EXPECT_EQ(layouts, 96);
 }
