@@ -85,6 +85,12 @@ std::uint64_t word(const std::byte* at) {
   return out;
 }
 
+/// Three lanes from registers of `first`, 0 and 0 on; the register after all of them.
+std::uint64_t joined(std::uint64_t first, std::uint64_t second, std::uint64_t third) {
+  const auto two = over(leap, static_cast<std::uint32_t>(first)) ^ second;
+  return over(leap, static_cast<std::uint32_t>(two)) ^ third;
+}
+
 /// The instruction has a latency of three cycles and a throughput of one per cycle, so three lanes are processed in
 /// parallel and combined afterwards. A lane is a page, and the processor's own prefetching stops at its end: the next
 /// lanes are fetched meanwhile.
@@ -102,14 +108,76 @@ __attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const s
         third = _mm_crc32_u64(third, word(at + 2 * lane + i));
       }
     }
-    sum = over(leap, static_cast<std::uint32_t>(sum)) ^ second;
-    sum = over(leap, static_cast<std::uint32_t>(sum)) ^ third;
+    sum = joined(sum, second, third);
   }
   for (; left >= 8; at += 8, left -= 8) sum = _mm_crc32_u64(sum, word(at));
   auto narrow = static_cast<std::uint32_t>(sum);
   for (; left > 0; ++at, --left) narrow = _mm_crc32_u8(narrow, std::to_integer<std::uint8_t>(*at));
   return ~narrow;
 }
+
+// Behind the lanes of a round two pages that are folded (crc_folding.h): products of two blocks at once take other ports
+// of the processor than the instruction, so a round takes hardly longer than its lanes.
+constexpr int log_folded = log_lane + 1;
+constexpr std::size_t round_bytes = 3 * lane + 2 * lane;
+constexpr auto leap_folded = leap_over(log_folded);
+
+using Block = long long __attribute__((vector_size(16)));   ///< a polynomial of degree 127
+using Blocks = long long __attribute__((vector_size(32)));  ///< two of them
+
+#define TESSERA_ROUNDS __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.2")))
+// The compilers' names of the instruction: kernels/ alone includes their headers.
+#if defined(__clang__)
+#define TESSERA_PRODUCTS __builtin_ia32_pclmulqdq256
+#else
+#define TESSERA_PRODUCTS __builtin_ia32_vpclmulqdq_v4di
+#endif
+
+TESSERA_ROUNDS inline Blocks moved(Blocks sum, Blocks factors, const std::byte* next) {
+  Blocks added;
+  std::memcpy(&added, next, sizeof added);
+  return TESSERA_PRODUCTS(sum, factors, 0x00) ^ TESSERA_PRODUCTS(sum, factors, 0x11) ^ added;
+}
+
+/// The register after four blocks in a row, from 0 on.
+TESSERA_ROUNDS inline std::uint64_t sum_of(Blocks first, Blocks last) {
+  const Block near = {folding.by_128[0], folding.by_128[1]};
+  Block sum = {first[0], first[1]};
+  for (const Block next : {Block{first[2], first[3]}, Block{last[0], last[1]}, Block{last[2], last[3]}})
+    sum = __builtin_ia32_pclmulqdq128(sum, near, 0x00) ^ __builtin_ia32_pclmulqdq128(sum, near, 0x11) ^ next;
+  return _mm_crc32_u64(_mm_crc32_u64(0, static_cast<std::uint64_t>(sum[0])), static_cast<std::uint64_t>(sum[1]));
+}
+
+/// The register after the whole rounds of `bytes`, which it leaves out of them.
+TESSERA_ROUNDS std::uint64_t by_rounds(std::span<const std::byte>& bytes, std::uint64_t sum) {
+  const auto& f = folding.by_512;
+  const Blocks far = {f[0], f[1], f[0], f[1]};
+  for (; bytes.size() >= round_bytes; bytes = bytes.subspan(round_bytes)) {
+    const auto* at = bytes.data();
+    const auto* folds = at + 3 * lane;
+    std::uint64_t second = 0, third = 0;
+    Blocks a = {}, b = {};
+    for (std::size_t line = 0; line < lane; line += 64) {
+      for (std::size_t page = 0; page < 3 * lane; page += lane)
+        __builtin_prefetch(at + round_bytes + page + line, 0, 2);
+      for (std::size_t page = 0; page < 128; page += 64) __builtin_prefetch(folds + 1024 + page);
+      for (std::size_t half = 0; half < 2; ++half, folds += 64) {
+        a = moved(a, far, folds);
+        b = moved(b, far, folds + 32);
+        for (std::size_t i = line + 32 * half; i < line + 32 * half + 32; i += 8) {
+          sum = _mm_crc32_u64(sum, word(at + i));
+          second = _mm_crc32_u64(second, word(at + lane + i));
+          third = _mm_crc32_u64(third, word(at + 2 * lane + i));
+        }
+      }
+    }
+    sum = over(leap_folded, static_cast<std::uint32_t>(joined(sum, second, third))) ^ sum_of(a, b);
+  }
+  return sum;
+}
+
+#undef TESSERA_ROUNDS
+#undef TESSERA_PRODUCTS
 
 #endif
 
@@ -137,6 +205,11 @@ std::uint32_t crc32c_by_lanes(std::span<const std::byte> bytes, std::uint32_t be
 }
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
+#if defined(__x86_64__)
+  static const bool has_rounds = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("vpclmulqdq") != 0 &&
+                                 __builtin_cpu_supports("sse4.2") != 0;
+  if (has_rounds && !folds_crc_wide()) before = ~static_cast<std::uint32_t>(by_rounds(bytes, ~before));
+#endif
   if (bytes.size() < least_wide_folded_bytes || !folds_crc_wide()) return crc32c_by_lanes(bytes, before);
   const auto folded = fold_crc(bytes, ~before, folding);
   return crc32c_by_lanes(folded.rest, crc32c_by_lanes(folded.block, ~std::uint32_t{0}));
