@@ -13,8 +13,8 @@ inline constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feat
 inline constexpr bool sanitized = false;
 #endif
 
-/// Of many inputs of one kind, a test takes one in so many: with sanitizers it would take half a minute and more. A prime
-/// number, so that of inputs that nested loops make none of a loop's values is always left out.
+/// Of many inputs of one kind, a test takes one in so many: with sanitizers it would take half a minute and more. It is
+/// prime, so that of inputs from nested loops no value of a loop is always left out.
 inline constexpr int part_of_inputs = sanitized ? 7 : 1;
 
 /// One in so many of the inputs, from the first on.

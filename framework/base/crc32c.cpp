@@ -116,8 +116,8 @@ __attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const s
   return ~narrow;
 }
 
-// Behind the lanes of a round two pages that are folded (crc_folding.h): products of two blocks at once take other ports
-// of the processor than the instruction, so a round takes hardly longer than its lanes.
+// Behind the lanes of a round stand two pages that are folded (crc_folding.h): products of two blocks at once take
+// other ports of the processor than the instruction, so a round takes hardly longer than its lanes.
 constexpr int log_folded = log_lane + 1;
 constexpr std::size_t round_bytes = 3 * lane + 2 * lane;
 constexpr auto leap_folded = leap_over(log_folded);
