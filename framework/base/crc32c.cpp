@@ -160,7 +160,7 @@ TESSERA_ROUNDS std::uint64_t by_rounds(std::span<const std::byte>& bytes, std::u
     for (std::size_t line = 0; line < lane; line += 64) {
       for (std::size_t page = 0; page < 3 * lane; page += lane)
         __builtin_prefetch(at + round_bytes + page + line, 0, 2);
-      for (std::size_t page = 0; page < 128; page += 64) __builtin_prefetch(folds + 1024 + page);
+      for (const std::size_t next : {1024, 1088}) __builtin_prefetch(folds + next);
       for (std::size_t half = 0; half < 2; ++half, folds += 64) {
         a = moved(a, far, folds);
         b = moved(b, far, folds + 32);

@@ -28,7 +28,7 @@ def sources_to_check(changed, commit):
 
 
 def commands(build):
-    """Source -> (compiler, its options of language, includes and warnings), of the groups of sources that a build compiles together, too."""
+    """Source -> (compiler, its options of language, processor, includes and warnings), of the groups of sources that a build compiles together, too."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = pathlib.Path(entry["file"])
@@ -37,7 +37,7 @@ def commands(build):
             sources = re.findall(r'^#include "([^"]+\.cpp)"', path.read_text(), re.M)
         words = shlex.split(entry["command"])
         compiler = next(at for at, word in enumerate(words) if pathlib.Path(word).name != "ccache")
-        options = [word for word in words[compiler + 1:] if re.match(r"-[DIW]|-std=", word) and word != "-Winvalid-pch"]
+        options = [word for word in words[compiler + 1:] if re.match(r"-[DIWm]|-std=", word) and word != "-Winvalid-pch"]
         options += [option for at, word in enumerate(words) if word == "-isystem" for option in words[at:at + 2]]
         for source in sources:
             found.setdefault(source, [words[compiler], *options])
@@ -59,6 +59,7 @@ def main():
     changed, commit = changed_files(base) if base else None, git("rev-parse", "HEAD") or "0"
     compiled = commands(args.build)
     chosen = [source for source in sources_to_check(changed, commit) if source in compiled]
+    print(f"== parsing {len(chosen)} sources by themselves", flush=True)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         said = [words for words in pool.map(lambda source: check(compiled[source], source), chosen) if words]
     print("\n".join([*said, f"{len(chosen) - len(said)} sources compile by themselves, {len(said)} do not"]))
