@@ -16,8 +16,9 @@
 namespace tessera::kernels {
 namespace {
 
-/// The functions of OpenBLAS that are called here. The library is loaded at the first use, not by the dynamic linker: it serves the portable
-/// set and products in double only, and would take a third of the start of every process (its thread and its symbols).
+/// The functions of OpenBLAS that are called here. The library is loaded at the first use, not by the dynamic linker:
+/// it serves the portable set and products in double only, and its thread and its symbols would take a third of the
+/// start of every process.
 struct Blas {
   decltype(&cblas_sgemm) sgemm;
   decltype(&cblas_dgemm) dgemm;
