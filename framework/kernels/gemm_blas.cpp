@@ -29,8 +29,8 @@ struct Blas {
     if (library == nullptr) library = dlopen("libopenblas.so", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       const char* why = dlerror();
-      throw Error(text("OpenBLAS, which this matrix product needs, cannot be loaded: ", why,
-                       "; install Debian's libopenblas0, or name the folder of libopenblas.so.0 in LD_LIBRARY_PATH"));
+      throw Error(text("OpenBLAS cannot be loaded: ", why, "; the portable kernels and products in double (routers of ",
+                       "experts) need it. Install Debian's libopenblas0, or name its folder in LD_LIBRARY_PATH"));
     }
     set(library, "cblas_sgemm", sgemm);
     set(library, "cblas_dgemm", dgemm);
@@ -230,6 +230,12 @@ void multiply_in_double(Threads& threads, const MatrixProduct& p) {
   if (p.M > 0 && p.N > 0) for_blocks(threads, p, grid_for_blas(p, 128, 256), block_in_double);
 }
 
-std::string describe_blas() { return blas().config(); }
+std::string describe_blas() {
+  try {
+    return blas().config();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
 
 }  // namespace tessera::kernels
