@@ -16,7 +16,7 @@ build_packages=(
 )
 run_packages=(bible-kjv bzip2 xz-utils)
 test_packages=(
-  libgtest-dev python3-venv python3-yaml clang libclang-rt-dev clang-format clang-tidy
+  libgtest-dev python3-venv python3-yaml clang lld libclang-rt-dev clang-format clang-tidy
   iproute2 strace tmux valgrind slurm-wlm slurm-wlm-basic-plugins munge
 )
 package_packages=(dpkg-dev python3 lintian mmdebstrap)

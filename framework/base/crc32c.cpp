@@ -204,13 +204,18 @@ std::uint32_t crc32c_by_lanes(std::span<const std::byte> bytes, std::uint32_t be
   return crc32c_by_table(bytes, before);
 }
 
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
+std::uint32_t crc32c_by_rounds(std::span<const std::byte> bytes, std::uint32_t before) {
 #if defined(__x86_64__)
   static const bool has_rounds = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("vpclmulqdq") != 0 &&
                                  __builtin_cpu_supports("sse4.2") != 0;
-  if (has_rounds && !folds_crc_wide()) before = ~static_cast<std::uint32_t>(by_rounds(bytes, ~before));
+  if (has_rounds) before = ~static_cast<std::uint32_t>(by_rounds(bytes, ~before));
 #endif
-  if (bytes.size() < least_wide_folded_bytes || !folds_crc_wide()) return crc32c_by_lanes(bytes, before);
+  return crc32c_by_lanes(bytes, before);
+}
+
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
+  if (!folds_crc_wide()) return crc32c_by_rounds(bytes, before);
+  if (bytes.size() < least_wide_folded_bytes) return crc32c_by_lanes(bytes, before);
   const auto folded = fold_crc(bytes, ~before, folding);
   return crc32c_by_lanes(folded.rest, crc32c_by_lanes(folded.block, ~std::uint32_t{0}));
 }

@@ -15,6 +15,9 @@ namespace tessera {
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t before = 0);
 
+/// Computes crc32c with carry-less multiplication of 256 bits beside the instruction: for processors that have it, but
+/// not that of 512 bits. On others crc32c_by_lanes.
+std::uint32_t crc32c_by_rounds(std::span<const std::byte> bytes, std::uint32_t before = 0);
 /// Computes crc32c without carry-less multiplication: for short inputs and processors without it.
 std::uint32_t crc32c_by_lanes(std::span<const std::byte> bytes, std::uint32_t before = 0);
 /// Computes crc32c with the table only: the fallback for processors without SSE4.2, and the reference in tests.

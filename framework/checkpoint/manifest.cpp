@@ -1,6 +1,7 @@
 #include "framework/checkpoint/manifest.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
@@ -69,6 +70,8 @@ std::map<std::string, Manifest::IndexEntry> index_of(const Json& json, std::size
     Manifest::IndexEntry entry{dtype_named(tensor.at("dtype").string()),
                                Shape(tensor.at("shape").get<std::vector<std::int64_t>>()),
                                tensor.at("parts").get<std::vector<std::size_t>>()};
+    if (std::adjacent_find(entry.parts.begin(), entry.parts.end(), std::greater_equal()) != entry.parts.end())
+      throw DamageError(text("the parts of tensor '", name, "' are not in ascending order"));
     if (!entry.parts.empty() && entry.parts.back() >= parts)
       throw DamageError(text("tensor '", name, "' is in part ", entry.parts.back(), " of ", parts));
     index.emplace(name, std::move(entry));
@@ -165,7 +168,7 @@ std::string coverage_problem(const Manifest::TensorEntry& tensor) {
     if (range.offsets.size() != tensor.global_shape.rank() || range.extents.rank() != tensor.global_shape.rank())
       return "a range has another number of dims";
     for (std::size_t dim = 0; dim < range.offsets.size(); ++dim)
-      if (range.offsets[dim] < 0 || range.offsets[dim] + range.extents[dim] > tensor.global_shape[dim])
+      if (range.offsets[dim] < 0 || range.extents[dim] > tensor.global_shape[dim] - range.offsets[dim])
         return text("a range reaches beyond ", tensor.global_shape);
     // With ranges that do not overlap, their elements need only be counted to know that nothing is missing.
     for (std::size_t j = 0; j < i; ++j)
@@ -189,7 +192,8 @@ void check_ranges(const Manifest& manifest, const std::string& speaker) {
       throw DamageError(text(speaker, ": tensor '", name, "': ", problem));
     for (const auto& range : tensor.ranges) {
       const auto file = manifest.files.find(range.file);
-      if (file == manifest.files.end() || range.byte_offset + range.bytes > file->second.bytes)
+      if (file == manifest.files.end() || range.bytes > file->second.bytes ||
+          range.byte_offset > file->second.bytes - range.bytes)
         throw DamageError(text(speaker, ": tensor '", name, "' lies outside of ", range.file));
     }
   }

@@ -203,7 +203,8 @@ void SafetensorsReader::add_index(const fs::path& path) {
   std::map<std::string, std::size_t> opened;
   for (const auto& [name, file] : file_of) {
     if (!opened.emplace(file, files_.size()).second) continue;
-    if (!fs::exists(path.parent_path() / file))
+    std::error_code unusable;  // a name that is longer than any file's
+    if (!fs::exists(path.parent_path() / file, unusable))
       throw ConfigError(text(path.string(), ": names ", file, " for tensor '", name,
                              "', but that file is not beside it; fetch or copy the whole folder"));
     add_file(path.parent_path() / file, file_of);

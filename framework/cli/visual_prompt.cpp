@@ -35,7 +35,8 @@ std::string file_of(std::string address, const fs::path& folder) {
   if (address.find("://") != std::string::npos || address.starts_with("data:"))
     throw ConfigError(text("generate: the image ", shortened(address), " is no file; only files are read"));
   const fs::path file = address;
-  return (file.is_absolute() || fs::exists(file) ? file : folder / file).string();
+  std::error_code unusable;  // a name that is longer than any file's: reading it fails
+  return (file.is_absolute() || fs::exists(file, unusable) ? file : folder / file).string();
 }
 
 bool has_type(const Json& part, std::string_view type) {

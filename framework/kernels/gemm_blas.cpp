@@ -1,6 +1,7 @@
 #include "framework/kernels/gemm_blas.h"
 
 #include <cblas.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 
@@ -14,6 +15,44 @@
 
 namespace tessera::kernels {
 namespace {
+
+/// The functions of OpenBLAS that are called here. The library is loaded at the first use, not by the dynamic linker:
+/// it serves the portable set and products in double only, and its thread and its symbols would take a third of the
+/// start of every process.
+struct Blas {
+  decltype(&cblas_sgemm) sgemm;
+  decltype(&cblas_dgemm) dgemm;
+  decltype(&openblas_get_config) config;
+
+  Blas() {
+    void* library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) library = dlopen("libopenblas.so", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      const char* why = dlerror();
+      throw Error(text("OpenBLAS cannot be loaded: ", why, "; the portable kernels and products in double (routers of ",
+                       "experts) need it. Install Debian's libopenblas0, or name its folder in LD_LIBRARY_PATH"));
+    }
+    set(library, "cblas_sgemm", sgemm);
+    set(library, "cblas_dgemm", dgemm);
+    set(library, "openblas_get_config", config);
+    decltype(&openblas_set_num_threads) set_threads = nullptr;
+    set(library, "openblas_set_num_threads", set_threads);
+    set_threads(1);  // no threads of its own inside our tiles
+  }
+
+ private:
+  template <typename Function>
+  static void set(void* library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    if (function == nullptr)
+      throw Error(text("the libopenblas.so.0 that was loaded is not OpenBLAS: it has no ", name));
+  }
+};
+
+const Blas& blas() {
+  static const Blas loaded;
+  return loaded;
+}
 
 /// Blocks of at most rows x cols.
 TaskGrid grid_for_blas(const MatrixProduct& p, std::int64_t rows, std::int64_t cols) {
@@ -35,12 +74,12 @@ int leading(std::int64_t stride, std::int64_t extent) {
 void block_of_floats(const Factor& a, const Factor& b, std::int64_t rows, std::int64_t cols, std::int64_t steps,
                      float beta, float* c, std::int64_t c_row) {
   const bool a_flipped = a.along != 1, b_flipped = b.along == 1;
-  cblas_sgemm(CblasRowMajor, a_flipped ? CblasTrans : CblasNoTrans, b_flipped ? CblasTrans : CblasNoTrans,
-              static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(steps), 1,
-              reinterpret_cast<const float*>(a.elements.at),
-              a_flipped ? leading(a.along, rows) : leading(a.across, steps),
-              reinterpret_cast<const float*>(b.elements.at),
-              b_flipped ? leading(b.across, steps) : leading(b.along, cols), beta, c, static_cast<int>(c_row));
+  blas().sgemm(CblasRowMajor, a_flipped ? CblasTrans : CblasNoTrans, b_flipped ? CblasTrans : CblasNoTrans,
+               static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(steps), 1,
+               reinterpret_cast<const float*>(a.elements.at),
+               a_flipped ? leading(a.along, rows) : leading(a.across, steps),
+               reinterpret_cast<const float*>(b.elements.at),
+               b_flipped ? leading(b.across, steps) : leading(b.along, cols), beta, c, static_cast<int>(c_row));
 }
 
 /// Whether a factor is an array of floats that BLAS can read.
@@ -160,25 +199,19 @@ void block_in_double(const MatrixProduct& p, std::int64_t row, std::int64_t rows
     const auto some = std::min(steps, p.K - k);
     const auto a_row = to_doubles(p.a, row, rows, k, some, a.all()),
                b_row = to_doubles(p.b, col, cols, k, some, b.all());
-    cblas_dgemm(CblasRowMajor, p.a.along == 1 ? CblasNoTrans : CblasTrans, p.b.along == 1 ? CblasTrans : CblasNoTrans,
-                static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(some), 1, a.all().data(), a_row,
-                b.all().data(), b_row, 1, c.data(), static_cast<int>(cols));
+    blas().dgemm(CblasRowMajor, p.a.along == 1 ? CblasNoTrans : CblasTrans, p.b.along == 1 ? CblasTrans : CblasNoTrans,
+                 static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(some), 1, a.all().data(), a_row,
+                 b.all().data(), b_row, 1, c.data(), static_cast<int>(cols));
   }
   each_line(false, [](float* y, const double* sum, std::size_t size) {
     for (std::size_t i = 0; i < size; ++i) y[i] = static_cast<float>(sum[i]);
   });
 }
 
-/// Once per process: OpenBLAS must not start threads of its own inside our tiles.
-void one_thread_each() {
-  static const bool told = (openblas_set_num_threads(1), true);
-  static_cast<void>(told);
-}
-
 /// Computes the blocks of the grid by `block_of`.
 void for_blocks(Threads& threads, const MatrixProduct& p, const TaskGrid& grid,
                 void (*block_of)(const MatrixProduct&, std::int64_t, std::int64_t, std::int64_t, std::int64_t)) {
-  one_thread_each();
+  blas();  // loaded by this thread: an error is then one of the product
   threads.parallel_for(static_cast<std::size_t>(grid.tasks()), 1, [&](std::size_t task, std::size_t) {
     const auto at = static_cast<std::int64_t>(task);
     const std::int64_t row = grid.row_of(at), col = grid.col_of(at);
@@ -197,6 +230,12 @@ void multiply_in_double(Threads& threads, const MatrixProduct& p) {
   if (p.M > 0 && p.N > 0) for_blocks(threads, p, grid_for_blas(p, 128, 256), block_in_double);
 }
 
-std::string describe_blas() { return openblas_get_config(); }
+std::string describe_blas() {
+  try {
+    return blas().config();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
 
 }  // namespace tessera::kernels

@@ -14,7 +14,7 @@ void multiply_blas(Threads& threads, const MatrixProduct& product);
 /// The same product, without bias and activation, with factors and sums in double; each element of c is rounded once.
 void multiply_in_double(Threads& threads, const MatrixProduct& product);
 
-/// The configuration of the OpenBLAS that is loaded: version, options, the processor whose kernels it uses.
+/// The configuration of OpenBLAS: version, options, the processor whose kernels it uses; or why it cannot be loaded.
 std::string describe_blas();
 
 }  // namespace tessera::kernels

@@ -12,12 +12,12 @@
 namespace tessera::recipe {
 namespace {
 
-constexpr const char *decoder_layers = "decoder.layers.", *every_module = "all";
+constexpr const char* every_module = "all";
 
 /// The number of the decoder's layer that has the parameter; -1: none has it.
 std::int64_t decoder_layer_of(const std::string& parameter) {
   std::int64_t layer = -1;
-  const std::string begin = decoder_layers;
+  const std::string begin = "decoder.layers.";
   if (parameter.starts_with(begin))
     std::from_chars(parameter.data() + begin.size(), parameter.data() + parameter.size(), layer);
   return layer;

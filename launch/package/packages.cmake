@@ -28,7 +28,7 @@ completion, and recipes of published models.")
 set(CPACK_DEBIAN_TESSERA_PACKAGE_NAME tessera)
 set(CPACK_DEBIAN_TESSERA_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TESSERA_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_TESSERA_PACKAGE_DEPENDS openmpi-bin)  # tsrun starts mpirun
+set(CPACK_DEBIAN_TESSERA_PACKAGE_DEPENDS "openmpi-bin, libopenblas0")  # tsrun starts mpirun; kernels/gemm_blas.cpp loads OpenBLAS when it needs it
 set(CPACK_DEBIAN_TESSERA_PACKAGE_SUGGESTS "openssh-client, tessera-doc")  # tsrun --hosts
 
 # The libraries that the build needs, of which the headers and libraries of this package need most.

@@ -24,12 +24,14 @@ TEST(Crc32c, GivesThePublishedSums) {
 }
 
 TEST(Crc32c, InstructionAndTableAgreeAtEveryLengthAndOffset) {
-  const auto bytes = some_bytes(40000);
-  for (const std::size_t length : {0, 1, 7, 8, 9, 63, 4096, 12287, 12288, 12289, 24576, 30001, 36864})
+  const auto bytes = some_bytes(62000);
+  for (const std::size_t length :
+       {0, 1, 7, 8, 9, 63, 4096, 12287, 12288, 12289, 20479, 20480, 20481, 30001, 36864, 61441})
     for (std::size_t offset = 0; offset < 9; ++offset) {
       const auto part = std::span(bytes).subspan(offset, length);
       EXPECT_EQ(crc32c(part), crc32c_by_table(part)) << length << " bytes from " << offset;
       EXPECT_EQ(crc32c_by_lanes(part), crc32c_by_table(part)) << length << " bytes from " << offset;
+      EXPECT_EQ(crc32c_by_rounds(part, 7), crc32c_by_table(part, 7)) << length << " bytes from " << offset;
     }
 }
 

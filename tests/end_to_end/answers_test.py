@@ -8,7 +8,7 @@ import shutil
 import subprocess
 
 import harness
-from in_turn import MPIRUN
+from in_turn import mpirun
 
 SOURCE = pathlib.Path(os.environ.get("TESSERA_SOURCE", pathlib.Path(__file__).parents[2]))
 CHAT = SOURCE / "tests/data/models/qwen2_vl_chat"
@@ -114,7 +114,7 @@ class Answers(harness.InOwnFolder):
         told = self.tessera("check", "run.yaml", "--ranks", "2")
         self.assertIn("vision_model.decoder 0-1", told)
         words = [harness.program(), "train", "run.yaml", "--set", "training_config.tensorboard=false", "--set", "training_config.output_dir=run"]
-        done = subprocess.run([*MPIRUN, "-n", "2", *words], cwd=self.folder, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*mpirun(2, self.folder), *words], cwd=self.folder, capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         losses = self.losses("run")
         self.assertEqual(len(losses), 6)

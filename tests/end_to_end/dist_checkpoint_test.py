@@ -18,7 +18,7 @@ import unittest
 
 import harness
 from harness import sets
-from in_turn import MPIRUN
+from in_turn import mpirun
 from layouts_test import cut
 
 SOURCE = pathlib.Path(os.environ.get("TESSERA_SOURCE", pathlib.Path(__file__).parents[2]))
@@ -94,7 +94,7 @@ class DistCheckpoint(harness.InOwnFolder):
 
     def run_on(self, ranks, run, *more):
         words = [harness.program(), "train", "tiny.yaml", *sets(output_dir=run), *more]
-        done = subprocess.run([*MPIRUN, "-np", str(ranks), *words] if ranks > 1 else words, cwd=self.folder, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*mpirun(ranks, self.folder), *words] if ranks > 1 else words, cwd=self.folder, capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def loaded(self, folder):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 from harness import InOwnFolder, main, program
@@ -16,7 +17,7 @@ class Doctor(InOwnFolder):
         self.assertEqual(machine["allowed_cores"], len(os.sched_getaffinity(0)))
         self.assertEqual(machine["instruction_sets"][0], "portable")
         self.assertIn(machine["instruction_set"], machine["instruction_sets"])
-        self.assertIn("OpenBLAS", machine["blas"])
+        self.assertRegex(machine["blas"], r"^OpenBLAS \d")
         self.assertIn("Open MPI", machine["mpi"])
         self.assertEqual(sorted(rates["matrix_product"]), ["bfloat16", "float16", "float32"])
         # A processor that runs this program at all does 10^8 operations and reads 10^8 bytes a second.
@@ -30,6 +31,25 @@ class Doctor(InOwnFolder):
         told = self.tessera("doctor", "--threads", str(cores + 1), environment={"TESSERA_CPU": "portable"})
         self.assertRegex(told, r"used +portable \(TESSERA_CPU\)")
         self.assertRegex(told, rf"note: {cores + 1} threads share \d+ cores")
+
+    def test_without_openblas_only_what_needs_it_is_refused(self):
+        listed = subprocess.run(["/sbin/ldconfig", "-p"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        library = os.path.realpath(re.search(r"libopenblas\.so\.0 .*=> (\S+)", listed).group(1))
+
+        def hidden(*words, kernels=""):
+            """Run where the library is an empty file."""
+            return subprocess.run(["unshare", "--mount", "sh", "-c", f'mount --bind /dev/null {library} && exec "$@"', "sh", *words], cwd=self.folder,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "TESSERA_CPU": kernels})
+        if hidden("true").returncode != 0:
+            self.skipTest("files cannot be hidden here (root is needed)")
+        why = r"OpenBLAS cannot be loaded: .*Install Debian's libopenblas0"
+        self.assertRegex(hidden(program(), "doctor").stdout, why)
+        refused = hidden(program(), "train", "tiny.yaml", kernels="portable")
+        self.assertEqual(refused.returncode, 1, refused.stdout)
+        self.assertRegex(refused.stdout, why)
+        if len(json.loads(self.tessera("doctor", "--json"))["machine"]["instruction_sets"]) > 1:
+            trained = hidden(program(), "train", "tiny.yaml")
+            self.assertEqual(trained.returncode, 0, trained.stdout)
 
     def in_a_group_of_one_core(self):
         """Moves the calling process into a control group of one core. Returns its folder, or None where none can be made."""

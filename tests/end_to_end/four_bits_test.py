@@ -7,7 +7,7 @@ import subprocess
 
 import harness
 from harness import sets
-from in_turn import MPIRUN
+from in_turn import mpirun
 from layouts_test import cut
 
 SOURCE = pathlib.Path(os.environ.get("TESSERA_SOURCE", pathlib.Path(__file__).parents[2]))
@@ -66,7 +66,7 @@ class FourBits(harness.InOwnFolder):
                 words = [harness.program(), "train", "tuning.yaml", *sets(output_dir=f"run{number}", load_checkpoint=BASE), *QLORA, *cut(**options)]
                 if "zero_level" in options:
                     words += ["--set", "dataset_config.batch_size=1"]
-                done = subprocess.run([*MPIRUN, "-np", str(ranks), *map(str, words)], cwd=self.folder, capture_output=True, text=True, timeout=120)
+                done = subprocess.run([*mpirun(ranks, self.folder), *map(str, words)], cwd=self.folder, capture_output=True, text=True, timeout=120)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertTrue((self.folder / f"run{number}/quantised/hf_bf16-nf4/model-1.safetensors").is_file())
                 for one, other in zip(self.losses(f"run{number}"), self.losses("alone"), strict=True):

@@ -6,9 +6,13 @@ import subprocess
 
 import harness
 
-# HWLOC_COMPONENTS as tsrun sets it (launch/tsrun/worker_environment.cpp).
-MPIRUN = ["env", "HWLOC_COMPONENTS=-gl,-pci,-linux:pci", "mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader,tcp",
-          "--mca", "btl_tcp_if_include", "lo", "--mca", "oob_tcp_if_include", "lo"]
+
+def mpirun(ranks, folder):
+    """The words that start `ranks` processes. HWLOC_COMPONENTS as tsrun sets it (launch/tsrun/worker_environment.cpp). MPI's session directories
+    are below `folder`, which must be the test's own: all mpirun of a user share /tmp/ompi.HOST.UID, and the last one to end deletes it while
+    another one is creating its own in it."""
+    return ["env", "HWLOC_COMPONENTS=-gl,-pci,-linux:pci", "mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader,tcp",
+            "--mca", "btl_tcp_if_include", "lo", "--mca", "oob_tcp_if_include", "lo", "--mca", "orte_tmpdir_base", str(folder), "-n", str(ranks)]
 
 
 class JobInTurn:
@@ -19,7 +23,7 @@ class JobInTurn:
         self.ranks, self.folder, self.told = ranks, folder, folder / "job.log"
         with open(self.told, "w") as told:
             self.process = subprocess.Popen(
-                [*MPIRUN, "-n", str(ranks), str(pathlib.Path(os.environ["TESSERA_BUILD"]) / "tests/train_in_turn")],
+                [*mpirun(ranks, folder), str(pathlib.Path(os.environ["TESSERA_BUILD"]) / "tests/train_in_turn")],
                 cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told, text=True)
 
     def train(self, ranks, file, sets=()):

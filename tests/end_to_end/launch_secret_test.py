@@ -186,19 +186,19 @@ class LaunchSecret(launch_hosts_test.Hosts):
         self.add_host(2)
 
         def start(run, *more):
-            train = ["tessera", "train", "tiny.yaml", *harness.sets(training_iters=120, output_dir=run), *more]
+            train = ["tessera", "train", "tiny.yaml", *harness.sets(training_iters=60, output_dir=run), *more]
             return [self.start_host(host, "--tail_worker_log=9", program=train) for host in range(2)]
         for job in start("undisturbed"):
             self.end_of(job)
-        # Rank 1 stops in step 100 until the strangers have had their rounds, however slow they are: the run waits for them.
-        jobs = start("run", "--set", "resilience_config.inject_fault=[1:100:forward:stop]", "--set", "resilience_config.step_time_out=600")
+        # Rank 1 stops in step 50 until the strangers have had their rounds, however slow they are: the run waits for them.
+        jobs = start("run", "--set", "resilience_config.inject_fault=[1:50:forward:stop]", "--set", "resilience_config.step_time_out=600")
         self.wait_until(lambda: self.steps_logged("run") >= 1, "a step", job=jobs[0])
         strangers = self.start_python(STRANGERS, "10.77.0.1", LEADER_PORT, SECRET, "quickly")
         for expected in ("begun\n", *4 * ["round\n"]):
             told = strangers.stdout.readline()
             self.assertEqual(told, expected, told + ("" if told == expected else strangers.communicate()[0]))
         pid = self.process_of(1, "tessera")
-        self.wait_until(lambda: self.is_stopped(pid), "the stop in step 100", job=jobs[0])
+        self.wait_until(lambda: self.is_stopped(pid), "the stop in step 50", job=jobs[0])
         os.kill(pid, signal.SIGCONT)
         for job in jobs:
             self.end_of(job)

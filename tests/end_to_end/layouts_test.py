@@ -2,7 +2,7 @@
 
 import harness
 from harness import sets
-from in_turn import MPIRUN, InTurn
+from in_turn import mpirun, InTurn
 
 
 def cut(**options):
@@ -38,7 +38,7 @@ class Layouts(DeepRuns):
     def run_alone(self, ranks, run, *more):
         """As run_on, by a command with processes of its own."""
         words = [harness.program(), "train", "deep.yaml", *sets(output_dir=run), *more]
-        self.command(*([*MPIRUN, "-np", str(ranks)] if ranks > 1 else []), *words)
+        self.command(*(mpirun(ranks, self.folder) if ranks > 1 else []), *words)
         return self.losses(run)
 
     def test_every_way_to_cut_layers_gives_the_losses_of_one_process(self):

@@ -10,7 +10,7 @@ import time
 
 import harness
 import mllm_test
-from in_turn import MPIRUN
+from in_turn import mpirun
 from layouts_test import cut
 
 LATENT = {"multi_latent_attention": "true", "kv_lora_rank": 8, "qk_head_dim": 8, "qk_pos_emb_head_dim": 8, "v_head_dim": 8,
@@ -106,7 +106,7 @@ class Memory(harness.InOwnFolder):
     def counted(self, run, *more):
         """Of rank 0: kind -> bytes; and what the run told of each stage, if it has several."""
         words = [harness.program(), "train", "tiny.yaml", *harness.sets(output_dir=run), *more]
-        done = subprocess.run([*MPIRUN, "-np", "2", *words], cwd=self.folder, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*mpirun(2, self.folder), *words], cwd=self.folder, capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         first = json.loads((self.folder / run / "metrics.jsonl").read_text().splitlines()[-1])
         return (dict(zip(COUNTED, (first[key] for key in KEYS))),

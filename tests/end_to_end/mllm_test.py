@@ -8,7 +8,7 @@ import subprocess
 import zlib
 
 import harness
-from in_turn import MPIRUN
+from in_turn import mpirun
 
 TOKENIZER = pathlib.Path(os.environ["TESSERA_SOURCE"]) / "tests/data/multimodal/tokenizer"
 
@@ -139,7 +139,7 @@ class Images(harness.InOwnFolder):
         for ours, theirs in zip(neat, alone, strict=True):
             self.assertAlmostEqual(ours, theirs, delta=3e-6)
         self.assertNotAlmostEqual(run("across", *packed)[0], alone[0], delta=1e-4)
-        done = subprocess.run([*MPIRUN, "-n", "2", harness.program(), *whole, *packed, "--set", "dataset_config.neat_packing=true", "--set",
+        done = subprocess.run([*mpirun(2, self.folder), harness.program(), *whole, *packed, "--set", "dataset_config.neat_packing=true", "--set",
                                "training_config.output_dir=stages", "--set", "parallel_config.pipeline_model_parallel_size=2", "--set",
                                "parallel_config.num_layer_list=[2, 2]"], cwd=self.folder, capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

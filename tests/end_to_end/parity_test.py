@@ -64,6 +64,9 @@ def recipe(model, layout, run, **training):
                 groups[key].update(value)
             elif key != "ranks":
                 groups[own][key] = value
+    # As harness.TINY; the seeds of models with experts were chosen with the default number of documents.
+    if groups["dataset_config"]["dataset_type"] == "mock" and model not in TABLE["models_in_fp32"]:
+        groups["dataset_config"]["mock_documents"] = 300
     return to_yaml({group: {k: str(v).lower() if isinstance(v, bool) else v for k, v in options.items() if v is not None}
                     for group, options in groups.items()})
 
@@ -156,7 +159,7 @@ class OnLayouts(InTurn):
                 if gaps and kind == "fp32":
                     self.assertGreater(min(gaps), LEAST_GAP, f"{model} {same}: choose another seed in layouts.json")
                 # Few steps of pairs rise and fall with their samples: a later one shall be below the first.
-                last = alone[key][STEPS - 1] if IN_FULL or model != "rewards" else min(alone[key][:STEPS])
+                last = alone[key][STEPS - 1] if IN_FULL or model not in ("preferences", "rewards") else min(alone[key][:STEPS])
                 self.assertLess(last, (0.9 if IN_FULL else 0.99) * alone[key][0], f"the run learns something: {alone[key]}")
             away[short] = farthest(self.curve(label), alone[key])
             self.assertLess(away[short], tolerance, f"{label} {layout} against one process, {model} {kind}")

@@ -14,7 +14,7 @@ import harness
 import launch_hosts_test
 from faults_test import Faults, inject, line_of
 from harness import sets
-from in_turn import MPIRUN
+from in_turn import mpirun
 from launching import Launching
 
 STEPS = 200
@@ -103,7 +103,7 @@ class Killed(Launching):
         self.kill_all()
         self.end_of(job, -signal.SIGKILL)
         folder, = self.folders("disturbed")
-        self.command(*MPIRUN, "-np", 3, harness.program(), *line[3:], *sets(exit_interval=150))
+        self.command(*mpirun(3, self.folder), harness.program(), *line[3:], *sets(exit_interval=150))
         self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith("0000150"))
         before = self.state("disturbed")
         told = self.tsrun(*line, code=2)

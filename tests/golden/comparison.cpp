@@ -1,5 +1,6 @@
 #include "tests/golden/comparison.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <iomanip>
@@ -11,6 +12,12 @@
 namespace tessera::golden {
 
 constexpr int most_told = 4;
+
+double largest(std::span<const double> x) {
+  double most = 0;
+  for (const auto value : x) most = std::max(most, std::abs(value));
+  return most;
+}
 
 void Comparison::compare(const std::string& name, std::span<const double> x, std::span<const double> expected,
                          double tolerance) {

@@ -6,6 +6,9 @@
 
 namespace tessera::golden {
 
+/// The largest |x|; 0 of none.
+double largest(std::span<const double> x);
+
 /// Compares many things, remembers which came nearest to its tolerance and which went beyond.
 class Comparison {
  public:

@@ -49,12 +49,6 @@ std::size_t piece_of(const std::string& compare, std::size_t elements, std::int6
   throw NotBuilt{"comparison by " + compare};
 }
 
-double largest(std::span<const double> values) {
-  double most = 0;
-  for (const double v : values) most = std::max(most, std::abs(v));
-  return most;
-}
-
 /// What has no influence has exactly no gradient: the logits of ignored labels, and keys that no query sees. (Other
 /// zeros, such as the gradient of a query that sees one key, are differences of equal numbers.)
 void compare_zeros(const std::string& name, std::span<const double> x, const checkpoint::SafetensorsReader& file,

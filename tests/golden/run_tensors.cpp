@@ -9,12 +9,6 @@
 namespace tessera::golden {
 namespace {
 
-double largest(const std::vector<double>& x) {
-  double most = 0;
-  for (const auto value : x) most = std::max(most, std::abs(value));
-  return most;
-}
-
 double norm(const std::vector<double>& x) {
   double sum = 0;
   for (const auto value : x) sum += value * value;

@@ -19,12 +19,6 @@ namespace fs = std::filesystem;
 
 const std::string squares_of = "optimizer.exp_avg_sq.";
 
-double largest(const std::vector<double>& x) {
-  double most = 0;
-  for (const auto value : x) most = std::max(most, std::abs(value));
-  return most;
-}
-
 /// The weights in the folder of an iteration, and what there is of squares of gradients. Nothing: it holds none.
 RecordedTensors read(const fs::path& folder) {
   checkpoint::CheckpointFormats formats;

@@ -45,12 +45,6 @@ bool counts_zeros(const RunFlags& flags) {
   return flags.has("--log-num-zeros-in-grad") || ranks.empty() || ranks == "1";
 }
 
-double largest(const std::vector<double>& x) {
-  double most = 0;
-  for (const auto value : x) most = std::max(most, std::abs(value));
-  return most;
-}
-
 /// One run while it is judged.
 class RunJudge {
  public:

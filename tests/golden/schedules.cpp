@@ -235,7 +235,7 @@ std::string judge_loss_scale(const Json& row) {
 std::vector<CaseResult> run_schedule_cases(const std::filesystem::path& folder) {
   using namespace golden;
   DataFolder data(folder);
-  const auto judge = [&](const char* name, std::string (*one)(const Json&)) {
+  const auto judge = [&](const char* name, std::string (*one)(const golden::Json&)) {
     const auto file = text(name, ".jsonl");
     if (!data.has(file)) return;
     std::size_t number = 0;
