@@ -199,15 +199,22 @@ class LaunchEnds(Launching):
         self.assert_nothing_left()
 
     def test_a_worker_that_is_held_is_named_with_the_reason(self):
-        job = self.start_job("--tail_worker_log=9")
-        pid = self.process_of(2)
-        self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log"), "a start")
-        time.sleep(.5)
-        os.kill(pid, signal.SIGSTOP)
-        told = self.end_of(job, 1)
-        self.assertRegex(told, r"tsrun: rank 2 of 4 on \S+ \(dp 2, iteration \d+\) hung")
-        self.assertIn("stopped by SIGSTOP", told)
-        self.assert_nothing_left()
+        """Stopped between two operations or in one, where it waits for another worker."""
+        for inside in (False, True):
+            with self.subTest(inside=inside):
+                job = self.start_job("--tail_worker_log=9")
+                pid, late = self.process_of(2), self.process_of(1)
+                self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log"), "a start")
+                time.sleep(.5)
+                if inside:
+                    os.kill(late, signal.SIGSTOP)
+                    time.sleep(.2)
+                os.kill(pid, signal.SIGSTOP)
+                os.kill(late, signal.SIGCONT)
+                told = self.end_of(job, 1)
+                self.assertRegex(told, r"tsrun: rank 2 of 4 on \S+ \(dp 2, iteration \d+\) hung")
+                self.assertIn("stopped by SIGSTOP", told)
+                self.assert_nothing_left()
 
     def test_a_worker_that_never_comes_is_named(self):
         told = self.tsrun("--worker_num=3", "--cluster_time_out=2", launching.worker(), 10, "late", 2, code=1)
