@@ -34,9 +34,10 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return all;
 }
 
-/// Whoever reads from a terminal without being in its foreground is stopped; without a terminal it fails. Not by a new
-/// session: Linux gives the sessions that compete for cores equal shares of them (autogroup, sched(7)), so `nice` would
-/// only act inside of it, and Linux 6.18 at times lets a session of many processes wait for minutes beside a busy one.
+/// Gives up the controlling terminal: a background process that reads from it would be stopped, and without one the
+/// read fails. A new session would do so, too, but Linux shares the cores between sessions (autogroup, sched(7)):
+/// `nice` acts only within one, and Linux 6.18 at times let a job in a session of its own wait for minutes beside a
+/// busy one.
 void leave_terminal() {
   const int terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (terminal < 0) return;  // it has none

@@ -57,7 +57,7 @@ class Killed(Launching):
 
         def have_ended():
             """Rank 1 goes on; on a slow machine the lease ends before its iteration 100."""
-            for pid in [pid for pid, variables in self.processes("tessera").items() if variables.get("RANK") == "1"]:
+            for pid in self.processes_of(1, "tessera"):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
             return not self.processes()
