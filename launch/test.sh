@@ -111,7 +111,8 @@ report=$PWD/build/$preset/tests.xml cases=$PWD/build/$preset/cases results=''
 rm -rf "$report" "$cases"
 status=0
 # PROCESSORS of a test counts half cores (tests/CMakeLists.txt): many wait more than they compute.
-part tests env -u TESSERA_GOLDEN ctest --test-dir "build/$preset" --parallel "$((2 * cores))" --output-on-failure --no-tests=error \
+# Signals that nohup or a background shell ignores act again: tests send them.
+part tests env --default-signal=HUP,INT,QUIT -u TESSERA_GOLDEN ctest --test-dir "build/$preset" --parallel "$((2 * cores))" --output-on-failure --no-tests=error \
   --exclude-regex '^golden\.given$' "${others[@]}" --output-junit "$report" ${labels:+--label-regex "^$labels\$"} || status=$?
 if [[ -f $report ]]; then
   results=$(python3 -B tests/count_tests.py "$report" "$cases") || failed=1

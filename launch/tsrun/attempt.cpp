@@ -90,7 +90,7 @@ void Attempt::start_mpirun() {
   guard.input = reading.number();
   guard.output = writing.number();
   guard.kept = folders_.lock();
-  guard.session = guard.deaf = guard.outlives = true;
+  guard.leaves_terminal = guard.deaf = guard.outlives = true;
   if (restart_ == 0 && loopback_library().empty())
     reporter_.say("tsrun_loopback.so is not installed beside tsrun: mpirun will listen on all network interfaces",
                   log::LogLevel::warning);

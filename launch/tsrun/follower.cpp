@@ -174,7 +174,7 @@ class Follower {
     daemon.environment = free_of_launchers(info_.environment);
     daemon.environment["TSRUN_KEY"] = key_;  // for the supervisors that it starts
     daemon.environment["TSRUN_LISTEN"] = info_.address;
-    daemon.session = daemon.deaf = true;
+    daemon.leaves_terminal = daemon.deaf = true;
     daemon.host_name = alias_;
     try {
       spawn(daemon);

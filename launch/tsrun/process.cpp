@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -33,6 +34,17 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return all;
 }
 
+/// Gives up the controlling terminal: a background process that reads from it would be stopped, and without one the
+/// read fails. A new session would do so, too, but Linux shares the cores between sessions (autogroup, sched(7)):
+/// `nice` acts only within one, and Linux 6.18 at times let a job in a session of its own wait for minutes beside a
+/// busy one.
+void leave_terminal() {
+  const int terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0) return;  // it has none
+  ioctl(terminal, TIOCNOTTY);
+  close(terminal);
+}
+
 /// Runs in the child until the program begins: only async-signal-safe calls are allowed after fork.
 [[noreturn]] void become(const Spawn& what, char* const* words, char* const* variables, int failure, pid_t parent) {
   sigset_t blocked;
@@ -43,11 +55,8 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
   if (!what.outlives) prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!what.outlives && getppid() != parent) _exit(127);
-  if (what.session) {
-    setsid();
-  } else {
-    setpgid(0, 0);
-  }
+  setpgid(0, 0);
+  if (what.leaves_terminal) leave_terminal();
   const int input = what.input >= 0 ? what.input : open("/dev/null", O_RDONLY);
   bool good = dup2(input, 0) == 0;
   if (what.output >= 0) good = good && dup2(what.output, 1) == 1 && dup2(what.output, 2) == 2;

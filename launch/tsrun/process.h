@@ -16,7 +16,7 @@ using Environment = std::map<std::string, std::string>;
 /// The environment variables of this process.
 Environment this_environment();
 
-/// A program to start, and how.
+/// A program to start, in a process group of its own, and how.
 struct Spawn {
   std::vector<std::string> words;  ///< path of the program and its arguments
   Environment environment;
@@ -28,7 +28,7 @@ struct Spawn {
   /// Blocks worker::stop_signals in the program. For MPI's launcher and daemons: when all processes of a job are
   /// signalled, they would kill workers that are about to save.
   bool deaf = false;
-  bool session = false;  ///< true: a new session; false: a new process group
+  bool leaves_terminal = false;  ///< it and what it starts have no controlling terminal
   std::string
       host_name;  ///< host name that the program sees (in a UTS namespace of its own); empty: that of the system
   std::vector<int> cores;  ///< cores to which the program is bound; empty: those of this process

@@ -330,19 +330,21 @@ class Worker {
     }
     deadline_ = 0;
     end_.hung = true;
-    const auto where = where_it_hangs();
+    const auto where = where_it_hangs(false);
     end_.reason =
         text("(it did not complete ", phase_, " within ", time_of_phase_, " s", where.empty() ? "" : "; ", where, ")");
     kill(-program_, SIGKILL);
   }
 
   /// Returns why a program that still runs makes no progress, as far as can be found out. The stacks of its threads go
-  /// to its log, after the lines that are kept as its last lines.
-  std::string where_it_hangs() {
+  /// to its log, after the lines that are kept as its last lines. Inside an operation with other ranks it may only wait
+  /// for them, so only a stopped process is told.
+  std::string where_it_hangs(bool in_operation) {
     const auto record = worker::OperationRecord::open(worker::operations_file(folder_, end_.rank));
     const pid_t process = record ? record->pid() : program_;  // `program_` may be a script that started it
     const ProcessStatus status(process);
     if (status.state == 'T') return "it is stopped by SIGSTOP";
+    if (in_operation) return "";
     if (status.state == 'D') return "it waits in the kernel, maybe for a disk";
     if (!log_ || !status.catches(worker::stacks_signal())) return "";
     log_->take();
@@ -373,7 +375,7 @@ class Worker {
     if (program_ > 0) {
       handle_program();
       end_.alive = true;
-      if (const auto where = hang && !read_operation() ? where_it_hangs() : ""; !where.empty())
+      if (const auto where = hang ? where_it_hangs(read_operation()) : ""; !where.empty())
         end_.reason = text("(", where, ")");
       kill(-program_, SIGKILL);
       end_descendants();

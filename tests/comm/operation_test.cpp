@@ -95,8 +95,9 @@ TEST(Patience, AWaitThatLastsSleepsAfterItsYields) {
     for (int i = 0; i < 100; ++i) patience.pause();
     return so_far() - before;
   };
-  EXPECT_GE(sleeps(20), 80);
-  EXPECT_LT(sleeps(1000), 80);
+  // Of 80 sleeps; one whose timer ends before the thread has left its core is no switch.
+  EXPECT_GE(sleeps(20), 40);
+  EXPECT_LT(sleeps(1000), 40);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class CommandLine(harness.InOwnFolder):
 
     def to_full_disk(self, *command):
         with open("/dev/full", "w") as full:
-            return subprocess.run(list(map(str, command)), cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            return subprocess.run(list(map(str, command)), cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "this system has no /dev/full")
     def test_a_full_disk_is_an_error_of_every_command(self):
@@ -60,7 +60,7 @@ class CommandLine(harness.InOwnFolder):
 
     def test_a_closed_standard_output_receives_nothing_of_a_file(self):
         done = subprocess.run(["sh", "-c", '"$1" train tiny.yaml --set training_config.training_iters=1 >&-', "sh", program()], cwd=self.folder,
-                              stderr=subprocess.PIPE, text=True, timeout=60)
+                              stderr=subprocess.PIPE, text=True, timeout=200)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("Bad file descriptor", done.stderr)
         self.tessera("checkpoint", "verify", "run")
@@ -156,7 +156,7 @@ class CommandLine(harness.InOwnFolder):
         for environment, coloured in (({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False)):
             ours, theirs = pty.openpty()
             clean = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-            subprocess.run([program(), "trian"], stderr=theirs, env={**clean, "TERM": "xterm", **environment}, timeout=60, check=False)
+            subprocess.run([program(), "trian"], stderr=theirs, env={**clean, "TERM": "xterm", **environment}, timeout=200, check=False)
             os.close(theirs)
             self.assertEqual(b"\033[31m" in os.read(ours, 4096), coloured, environment)
             os.close(ours)
@@ -182,7 +182,7 @@ class CommandLine(harness.InOwnFolder):
             process = self.start(*command, "--log-interval", 1)
             self.assertIn("Processed", process.stderr.readline())
             process.send_signal(signal.SIGINT)
-            told = process.communicate(timeout=60)[1]
+            told = process.communicate(timeout=200)[1]
             self.assertEqual(process.returncode, 130, told)
             self.assertIn("preprocess: interrupted by SIGINT; 'text.unfinished.json'", told)
             self.assertIn("repeat the command with --resume", told)

@@ -101,7 +101,7 @@ class Completion(InOwnFolder):
         return self.write("completion." + shell, done.stdout)
 
     def in_shell(self, *command):
-        done = subprocess.run(list(map(str, command)), cwd=self.folder, text=True, capture_output=True, timeout=60)
+        done = subprocess.run(list(map(str, command)), cwd=self.folder, text=True, capture_output=True, timeout=200)
         self.assertEqual((done.returncode, done.stderr), (0, ""), command)
         return done.stdout.split()
 
@@ -142,7 +142,7 @@ class Completion(InOwnFolder):
         script = self.script("fish")
         def completed(line):
             done = subprocess.run(["fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]", script, line], cwd=self.folder, text=True,
-                                  capture_output=True, timeout=60, env={**os.environ, "HOME": str(self.folder)})
+                                  capture_output=True, timeout=200, env={**os.environ, "HOME": str(self.folder)})
             self.assertEqual((done.returncode, done.stderr), (0, ""), line)
             return [words.split("\t")[0] for words in done.stdout.splitlines()]
         for line, words in self.LINES.items():
@@ -165,13 +165,13 @@ class CompletionOfTsrun(InOwnFolder):
         script = self.write("tsrun.bash", self.tsrun("--completion", "bash") + self.tessera("completion", "bash"))
         for line, words in self.LINES.items():
             done = subprocess.run(["bash", "--norc", "-c", 'source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _tsrun; printf "%s\\n" "${COMPREPLY[@]}"',
-                                   "bash", script, line], cwd=self.folder, text=True, capture_output=True, timeout=60)
+                                   "bash", script, line], cwd=self.folder, text=True, capture_output=True, timeout=200)
             self.assertEqual((done.returncode, done.stdout.split(), done.stderr), (0, words, ""), line)
 
     @unittest.skipUnless(shutil.which("groff"), "there is no groff")
     def test_roff_has_no_complaint_about_the_manual(self):
         page = self.write("tsrun.1", self.tsrun("--man"))
-        done = subprocess.run(["groff", "-man", "-ww", "-Tutf8", "-z", str(page)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["groff", "-man", "-ww", "-Tutf8", "-z", str(page)], capture_output=True, text=True, timeout=200)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
@@ -191,7 +191,7 @@ class Manual(InOwnFolder):
         self.assertGreater(len(pages), 15)
         for command in (["groff", "-man", "-ww", "-Tutf8", "-z"], ["man", "--warnings=w", "-E", "UTF-8", "-l", "-Tutf8", "-Z"]):
             for page in pages if shutil.which(command[0]) else []:
-                done = subprocess.run([*command, page], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+                done = subprocess.run([*command, page], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200)
                 self.assertEqual((done.returncode, done.stderr), (0, b""), page)
 
 

@@ -142,7 +142,7 @@ class RolledBack(Flips):
     def test_without_a_checkpoint_the_run_ends(self):
         job = self.start_tsrun("--worker_num=1", "tessera", "train", "tiny.yaml", *sets(training_iters=STEPS, output_dir="run"), *EVERY_STEP,
                                *inject(["0:4:gather:flip"]))
-        told, _ = job.communicate(timeout=60)
+        told, _ = job.communicate(timeout=200)
         self.assertNotEqual(job.returncode, 0)
         self.assertRegex(told, r"after iteration 4 the state of rank 0 on \S+ is damaged: .* Nothing of it was saved, and there is no checkpoint")
         self.assertFalse((self.folder / "run/checkpoints").exists() and self.checkpoints("run"))

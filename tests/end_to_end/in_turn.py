@@ -43,7 +43,7 @@ class JobInTurn:
     def end(self):
         self.process.stdin.close()
         self.process.stdout.close()
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=200)
 
 
 class InTurn(harness.InOwnFolder):

@@ -124,7 +124,7 @@ class LaunchData(Hosts):
         def all_map_it():
             inodes.update({pid: self.mapped(pid, train) for pid in self.processes("tessera")})
             return len([inode for inode in inodes.values() if inode]) == 4
-        self.wait_until(all_map_it, "four ranks that map the index", 30)
+        self.wait_until(all_map_it, "four ranks that map the index")
         self.assertEqual(len({inode for inode in inodes.values() if inode}), 1, inodes)
         for job in jobs:
             self.end_of(job)

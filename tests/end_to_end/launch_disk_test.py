@@ -37,7 +37,7 @@ class LaunchLogsWhole(Launching):
         supervisor = next(pid for pid, variables in self.processes("tsrun").items() if variables.get("OMPI_COMM_WORLD_RANK") == "1")
         os.kill(supervisor, signal.SIGSTOP)
         # A process of this machine that cannot run has four times as long.
-        self.assertIn("rank 1 has not responded for 16 s; is its supervisor (a tsrun process) stopped", self.end_of(job, 1, timeout=60))
+        self.assertIn("rank 1 has not responded for 16 s; is its supervisor (a tsrun process) stopped", self.end_of(job, 1, timeout=200))
         self.assert_nothing_left()
 
 

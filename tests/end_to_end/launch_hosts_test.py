@@ -53,7 +53,7 @@ class TwoShells(Launching):
     def test_a_shell_that_is_stopped_neither_stops_the_job_nor_deletes_its_folders(self):
         first, second = self.start_until_the_end()
         second.send_signal(signal.SIGSTOP)
-        self.wait_until(lambda: self.starts() == 2, "a start without the second shell", 60)
+        self.wait_until(lambda: self.starts() == 2, "a start without the second shell")
         second.send_signal(signal.SIGCONT)
         self.assertIn("this host has not responded to the leading tsrun in time", self.end_of(second, 1))
         os.kill(self.process_of(1), signal.SIGKILL)

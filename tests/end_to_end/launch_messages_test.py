@@ -85,7 +85,7 @@ class Strangers(Launching):
         self.addCleanup(lambda: print(f"seed {seed}", flush=True))
 
     def connect(self, port):
-        return socket.create_connection(("127.0.0.1", port), timeout=10)
+        return socket.create_connection(("127.0.0.1", port), timeout=200)
 
     def wait_for_port(self, port):
         def answers():
@@ -216,7 +216,7 @@ class FakeHead(Strangers):
             with contextlib.suppress(OSError):
                 while end.recv(65536):
                     pass
-        told, _ = process.communicate(timeout=20)
+        told, _ = process.communicate(timeout=200)
         return told, process.returncode
 
     def lines(self, *kinds):
@@ -253,7 +253,7 @@ while True:
         launching.lead(end, "a")
         self.wait_until(folder.exists, "the folder")
         end.close()
-        self.assertEqual(mpirun.wait(timeout=20), -signal.SIGKILL)
+        self.assertEqual(mpirun.wait(timeout=200), -signal.SIGKILL)
         self.wait_until(lambda: not folder.exists(), "the worker, which outlives mpirun, to delete the folder")
         self.assert_nothing_left()
 

@@ -25,7 +25,7 @@ import launching
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
 address, port, secret, how = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 def connect():
-    return socket.create_connection((address, port), timeout=30)
+    return socket.create_connection((address, port), timeout=200)
 def attempt(words):
     """Send it, to the end or as far as the leader listens; the connection stays open."""
     end = connect()
@@ -140,7 +140,7 @@ class LaunchSecret(launch_hosts_test.Hosts):
 
     def open_ports(self, *addresses):
         """Address -> the ports where the third namespace can connect."""
-        told = self.end_of(self.start_python(SCAN, *addresses), timeout=60)
+        told = self.end_of(self.start_python(SCAN, *addresses), timeout=200)
         return {line.split()[0]: {int(port) for port in line.split()[1:]} for line in told.splitlines()}
 
     def listening(self, host):

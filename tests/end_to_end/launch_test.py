@@ -1,11 +1,14 @@
 """tsrun on one host: msrun's and torchrun's words, logs, and the end of a run, whoever ends it."""
 
 import contextlib
+import fcntl
 import os
+import pty
 import random
 import re
 import shutil
 import signal
+import termios
 import time
 import unittest
 
@@ -199,15 +202,22 @@ class LaunchEnds(Launching):
         self.assert_nothing_left()
 
     def test_a_worker_that_is_held_is_named_with_the_reason(self):
-        job = self.start_job("--tail_worker_log=9")
-        pid = self.process_of(2)
-        self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log"), "a start")
-        time.sleep(.5)
-        os.kill(pid, signal.SIGSTOP)
-        told = self.end_of(job, 1)
-        self.assertRegex(told, r"tsrun: rank 2 of 4 on \S+ \(dp 2, iteration \d+\) hung")
-        self.assertIn("stopped by SIGSTOP", told)
-        self.assert_nothing_left()
+        """Stopped between two operations or in one, where it waits for another worker."""
+        for inside in (False, True):
+            with self.subTest(inside=inside):
+                job = self.start_job("--tail_worker_log=9")
+                pid, late = self.process_of(2), self.process_of(1)
+                self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log"), "a start")
+                time.sleep(.5)
+                if inside:
+                    os.kill(late, signal.SIGSTOP)
+                    time.sleep(.2)
+                os.kill(pid, signal.SIGSTOP)
+                os.kill(late, signal.SIGCONT)
+                told = self.end_of(job, 1)
+                self.assertRegex(told, r"tsrun: rank 2 of 4 on \S+ \(dp 2, iteration \d+\) hung")
+                self.assertIn("stopped by SIGSTOP", told)
+                self.assert_nothing_left()
 
     def test_a_worker_that_never_comes_is_named(self):
         told = self.tsrun("--worker_num=3", "--cluster_time_out=2", launching.worker(), 10, "late", 2, code=1)
@@ -357,6 +367,21 @@ class LaunchEnds(Launching):
                     os.kill(pid, signal.SIGCONT)
         self.end_of(job, -signal.SIGKILL)
         self.assert_nothing_left()
+
+    def test_workers_are_in_the_session_of_tsrun_without_its_terminal(self):
+        """Linux shares cores between sessions, so nice acts within one; whoever reads from the terminal fails and is not stopped."""
+        _, terminal = pty.openpty()
+
+        def take_terminal():
+            os.setsid()
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+        self.script("where.sh", "cut -d' ' -f6,7 /proc/$$/stat; cat </dev/tty || echo no terminal")
+        job = self.start_tsrun("--worker_num=2", "./where.sh", preexec_fn=take_terminal)
+        self.end_of(job)
+        for rank in range(2):
+            told = self.log(f"worker_{rank}.log")
+            self.assertIn(f"\n{job.pid} 0\n", "\n" + told)
+            self.assertIn("no terminal", told)
 
     def test_a_machine_that_pauses_loses_no_worker(self):
         """All processes of a job are stopped together for longer than any time-out, and then all that watch workers."""

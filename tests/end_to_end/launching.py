@@ -150,12 +150,16 @@ class Launching(harness.InOwnFolder):
         logs = [path.read_text() for path in self.folder.rglob("scheduler.log")]
         return {name for words in logs for name in re.findall(r"/dev/shm/tsrun\.\w+\.shm", words)}
 
+    def processes_of(self, rank, name="launch_worker"):
+        """The process ids of a rank's program: one, or none."""
+        return [pid for pid, variables in self.processes(name).items() if variables.get("RANK") == str(rank)]
+
     def process_of(self, rank, name="launch_worker", seconds=200):
         """The process id of a rank's program, as soon as there is one."""
         found = []
 
         def is_there():
-            found[:] = [pid for pid, variables in self.processes(name).items() if variables.get("RANK") == str(rank)]
+            found[:] = self.processes_of(rank, name)
             return bool(found)
         self.wait_until(is_there, f"{name} of rank {rank}", seconds)
         return found[0]

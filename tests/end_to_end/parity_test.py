@@ -524,7 +524,7 @@ class Parity(OnLayouts):
     def test_too_few_ranks_are_refused_once(self):
         self.write("few.yaml", recipe("tied", {"tensor_model_parallel_size": 4}, "few"))
         words = [tsrun(), "--nproc_per_node", "2", "--log_dir", "log", os.environ["TESSERA_PROGRAM"], "train", "few.yaml"]
-        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, timeout=200)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         told = done.stdout + done.stderr
         self.assertIn("tensor_model_parallel_size", told)

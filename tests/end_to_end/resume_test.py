@@ -52,7 +52,7 @@ class Resume(harness.InOwnFolder):
         process.send_signal(signal.SIGTERM)
         self.wait_until(lambda: self.is_stopped(process.pid) or process.poll() is not None, "the end, or the stop at step 350")
         process.send_signal(signal.SIGCONT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
         self.assertEqual(process.returncode, 0, out + err)
         steps = self.metrics("stopped")[-1]["iteration"]
         self.assertLess(steps, 400)
@@ -65,7 +65,7 @@ class Resume(harness.InOwnFolder):
         self.wait_until(lambda: self.steps_logged() >= 5, "5 steps")
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=200)
         self.assertIn(process.returncode, (0, 130, -signal.SIGINT))
 
     def stopped_run(self, *numbers, **popen):
@@ -75,7 +75,7 @@ class Resume(harness.InOwnFolder):
         self.wait_until(lambda: self.steps_logged() > seen, "a step")
         for number in numbers:
             process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
         self.assertEqual(process.returncode, 0, out + err)
         return out.splitlines()[-1]
 
@@ -95,7 +95,7 @@ class Resume(harness.InOwnFolder):
         """As `tessera train | head`: what is printed later is in the run folder's log only."""
         process = self.start("train", "tiny.yaml", *sets(training_iters=20))
         process.stdout.close()
-        self.assertEqual(process.wait(timeout=60), 0, process.stderr.read())
+        self.assertEqual(process.wait(timeout=200), 0, process.stderr.read())
         process.stderr.close()
         self.assertEqual(len(self.losses()), 20)
         self.assertEqual(self.checkpoints()[-1].name, "network_iter_0000020")

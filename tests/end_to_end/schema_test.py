@@ -55,7 +55,7 @@ class SchemaJudged(InOwnFolder):
         """What `tessera check` finds in a recipe: messages."""
         self.write("mutant.yaml", json.dumps(recipe))
         process = self.start("check", "mutant.yaml", "--json")
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
         self.assertIn(process.returncode, (0, 2), f"{recipe}: {out}{err}")
         return [finding["message"] for finding in json.loads(out)]
 

@@ -62,7 +62,7 @@ class BashBesideIt(InOwnFolder):
     def bash(self, script):
         record = self.folder / "record"
         record.unlink(missing_ok=True)
-        subprocess.run(["bash", script, "/ckpt", "4"], cwd=self.folder, stdin=subprocess.DEVNULL, timeout=60,
+        subprocess.run(["bash", script, "/ckpt", "4"], cwd=self.folder, stdin=subprocess.DEVNULL, timeout=200,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                        env={"PATH": f"{self.folder / 'bin'}:/usr/bin:/bin", "HOME": "/users/u", "EV": "env val",
                             "RECORD": str(record), "LC_ALL": "C"})
@@ -90,7 +90,7 @@ class BashBesideIt(InOwnFolder):
     def compare(self, script):
         """Whether the words are equal; else the line must be named at which reading stops."""
         done = subprocess.run([program(), "convert", "s.sh", "--arg", "1=/ckpt", "--arg", "2=4", "--arg", "3=", "--env",
-                               "HOME=/users/u", "-o", "r.yaml", "--report", "report.json"], cwd=self.folder, timeout=60,
+                               "HOME=/users/u", "-o", "r.yaml", "--report", "report.json"], cwd=self.folder, timeout=200,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertIn(done.returncode, (0, 2, 3), script + done.stdout)
         told = self.bash("s.sh")

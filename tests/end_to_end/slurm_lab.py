@@ -90,7 +90,7 @@ class SlurmLab:
 
     def ask(self, *words, **more):
         return subprocess.run(words, env={**self.environment(), **more.pop("environment", {})}, capture_output=True, text=True,
-                              timeout=60, **more).stdout.strip()
+                              timeout=200, **more).stdout.strip()
 
     def until(self, holds, what, seconds=20):
         end = time.monotonic() + seconds

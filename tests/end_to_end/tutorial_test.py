@@ -26,7 +26,7 @@ class Tutorial(Launching):
         """Run the page's own command."""
         lines = [line for line in self.page.splitlines() if line.startswith(beginning)]
         self.assertEqual(len(lines), 1, beginning)
-        return self.tsrun(*lines[0].split()[1:], timeout=60)
+        return self.tsrun(*lines[0].split()[1:], timeout=200)
 
     def check_the_cells(self):
         told = self.line_of_the_page("tsrun --nproc_per_node 8 build/cells")

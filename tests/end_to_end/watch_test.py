@@ -86,7 +86,7 @@ class WatchInATerminal(WatchFolder):
         self.tmux("send-keys", "Escape")
         self.wait_for("tokens_per_second")
         self.tmux("resize-window", "-x", "40", "-y", "10")
-        self.wait_until(lambda: max(map(len, self.screen().splitlines())) <= 40 and "iteration 10" in self.screen(), "40 x 10", 60)
+        self.wait_until(lambda: max(map(len, self.screen().splitlines())) <= 40 and "iteration 10" in self.screen(), "40 x 10")
         self.tmux("resize-window", "-x", "10", "-y", "10")
         self.wait_for("too small")
         self.tmux("resize-window", "-x", "100", "-y", "30")
@@ -127,10 +127,10 @@ class WatchRestoresTheTerminal(WatchFolder):
                 written += os.read(master, 65536)
             return written
 
-        self.wait_until(lambda: b"keys" in read(), "the first screen", 60)
+        self.wait_until(lambda: b"keys" in read(), "the first screen")
         self.assertNotEqual(termios.tcgetattr(slave), before, "raw mode")
         process.send_signal(number)
-        self.wait_until(lambda: read() and process.poll() is not None, "the program ended", 60)
+        self.wait_until(lambda: read() and process.poll() is not None, "the program ended")
         return before, termios.tcgetattr(slave), process.returncode, read()
 
     def check(self, number, code):

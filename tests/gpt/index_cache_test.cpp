@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -47,8 +48,11 @@ class Cache : public InOwnFolder {
  protected:
   IndexCache::Result get(const fs::path& folder = "cache", bool may_write = true) {
     told_.clear();
-    return IndexCache({folder, false, may_write, [&](const std::string& line) { told_ += line + "\n"; }})
-        .get(request());
+    const auto tell = [&](const std::string& line) {
+      told_ += line + "\n";
+      has_told_ = true;
+    };
+    return IndexCache({folder, false, may_write, tell}).get(request());
   }
   static fs::path file(const std::string& name) {
     return fs::path("cache") / (md5_hex(request().description) + "-GPTDataset-train-" + name);
@@ -59,6 +63,7 @@ class Cache : public InOwnFolder {
     return all;
   }
   std::string told_;
+  std::atomic<bool> has_told_ = false;
 };
 
 TEST_F(Cache, IsWrittenOnceAndThenMapped) {
@@ -167,7 +172,7 @@ TEST_F(Cache, TellsWhoIsWaitedFor) {
   ASSERT_TRUE(lock);
   EXPECT_FALSE(BuildLock::try_take(file("lock")));
   std::thread builder([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+    for (int i = 0; i < 12000 && !has_told_; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     lock.reset();
   });
   EXPECT_TRUE(get().built);

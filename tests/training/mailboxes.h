@@ -12,10 +12,12 @@
 
 namespace tessera::training {
 
-/// Messages of all stages. A receiver who waits longer than ten seconds throws CommError.
+/// Messages of all stages. A receiver who waits longer than `longest_wait` throws CommError.
 class Mailboxes {
  public:
   using Address = std::array<std::int64_t, 3>;  // from, to, tag
+  /// Far above what a loaded machine needs: only a message that nobody sends lasts so long.
+  static constexpr auto longest_wait = std::chrono::minutes(5);
   /// Returns the number of the message at this address.
   int put(const Address& address, std::vector<std::byte> values) {
     const std::lock_guard lock(mutex_);
@@ -31,7 +33,7 @@ class Mailboxes {
   /// Until the receiver has begun to receive it: a long message leaves no earlier.
   void wait_for_receiver(const Address& address, int number) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(10), [&] { return expected_[address] > number; }))
+    if (!changed_.wait_for(lock, longest_wait, [&] { return expected_[address] > number; }))
       throw CommError("nobody receives");
   }
   bool has(const Address& address) {
@@ -41,8 +43,7 @@ class Mailboxes {
   std::vector<std::byte> take(const Address& address) {
     std::unique_lock lock(mutex_);
     auto& box = boxes_[address];
-    if (!changed_.wait_for(lock, std::chrono::seconds(10), [&] { return !box.empty(); }))
-      throw CommError("no message came");
+    if (!changed_.wait_for(lock, longest_wait, [&] { return !box.empty(); })) throw CommError("no message came");
     auto values = std::move(box.front());
     box.pop();
     return values;

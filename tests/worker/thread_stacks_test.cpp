@@ -6,17 +6,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace tessera::worker {
 namespace {
 
-/// What a child process with ThreadStacks writes to standard error until it says the end. `work`: what its main thread
-/// does once it has written "ready".
+/// What a child process with ThreadStacks writes to standard error until it says the end, at the last of `times` times
+/// or later: it is asked until the `expected` words are there, because its threads come to their work when the machine
+/// lets them. `work`: what its main thread does once it has written "ready".
 template <class Work>
-std::string stacks_of_child(int times, Work work) {
+std::string stacks_of_child(int times, const std::vector<std::string>& expected, Work work) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   const pid_t child = fork();
@@ -39,9 +42,10 @@ std::string stacks_of_child(int times, Work work) {
     }
   };
   read_until("ready\n");
-  for (int i = 0; i < times; ++i) {
+  const auto is_there = [&](const std::string& word) { return all.find(word) != std::string::npos; };
+  for (int i = 0; i < times || (i < 200 && !std::all_of(expected.begin(), expected.end(), is_there)); ++i) {
     all.clear();
-    usleep(20000);  // it comes to its work
+    usleep(20000);
     kill(child, stacks_signal());
     read_until(end_of_stacks);
   }
@@ -52,7 +56,7 @@ std::string stacks_of_child(int times, Work work) {
 }
 
 TEST(ThreadStacksTest, NamesWhereEachThreadBlocksAsOftenAsItIsAsked) {
-  const auto told = stacks_of_child(3, [] {
+  const auto told = stacks_of_child(3, {"pause", "nanosleep"}, [] {
     std::thread other([] {
       for (;;) ::pause();
     });
@@ -65,7 +69,7 @@ TEST(ThreadStacksTest, NamesWhereEachThreadBlocksAsOftenAsItIsAsked) {
 }
 
 TEST(ThreadStacksTest, AThreadThatBlocksTheSignalDoesNotHideTheOthers) {
-  const auto told = stacks_of_child(2, [] {
+  const auto told = stacks_of_child(2, {"does not answer", "pause"}, [] {
     std::thread other([] {
       sigset_t all;
       sigfillset(&all);
