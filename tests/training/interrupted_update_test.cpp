@@ -174,14 +174,19 @@ struct Torture {
   bool equal = false, damaged = false;
 };
 
-/// Kills at random moments until all steps are done.
+/// Kills at random moments until all steps are done; later ones if no step was done since the last, as on a machine
+/// that is busy.
 Torture torture(const std::string& optimizer, std::int64_t rows, int threads, bool undoes, std::mt19937& random) {
   constexpr std::int64_t steps = 60;
   Training plain(optimizer, rows, 1, steps), killed(optimizer, rows, threads, steps, undoes);
   must(plain.run({}), "nobody kills the undisturbed process");
   Torture result;
-  std::uniform_int_distribution<unsigned> moment(0, 3000);
-  while (!killed.run(moment(random))) {
+  const auto& committed = killed.segment().progress().committed;
+  constexpr unsigned within = 3000;
+  auto most = within;  // microseconds
+  for (auto before = committed.load(); !killed.run(std::uniform_int_distribution<unsigned>(0, most)(random));
+       before = committed.load()) {
+    most = committed == before ? most + 500 : within;
     ++result.kills;
     result.within_update += killed.within_update() ? 1 : 0;
   }
