@@ -182,11 +182,11 @@ Torture torture(const std::string& optimizer, std::int64_t rows, int threads, bo
   must(plain.run({}), "nobody kills the undisturbed process");
   Torture result;
   const auto& committed = killed.segment().progress().committed;
-  constexpr unsigned within = 3000;
-  auto most = within;  // microseconds
-  for (auto before = committed.load(); !killed.run(std::uniform_int_distribution<unsigned>(0, most)(random));
-       before = committed.load()) {
-    most = committed == before ? most + 500 : within;
+  constexpr unsigned usual = 3000;
+  for (unsigned latest = usual;;) {  // microseconds
+    const auto before = committed.load();
+    if (killed.run(std::uniform_int_distribution<unsigned>(0, latest)(random))) break;
+    latest = committed == before ? latest + 500 : usual;
     ++result.kills;
     result.within_update += killed.within_update() ? 1 : 0;
   }
