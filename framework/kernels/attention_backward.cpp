@@ -266,6 +266,8 @@ void BackwardPairs(const AttentionCall& call, const QueryBlock& at, KeyGradients
   LoadSums(call, at, size, widened, lse, delta);
   std::fill_n(dq, size * width, 0.0F);
   std::fill_n(p_rows, 2 * packed_keys * query_words, 0.0F);  // words beyond the queries: 0 * 0 in the products
+  // Lanes without a query, which the products leave as they are: the slope of a soft cap there multiplies a 0.
+  if (at.count < static_cast<std::int64_t>(width)) std::fill_n(p, tile_floats, 0.0F);
   const auto row_words = static_cast<std::size_t>(query_words);
   const auto scale = static_cast<float>(e.scale);
   for (auto key = sight.begin / packed_keys * packed_keys; key < sight.end; key += packed_keys) {

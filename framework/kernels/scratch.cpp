@@ -1,6 +1,8 @@
 #include "framework/kernels/scratch.h"
 
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -53,6 +55,10 @@ Scratch::Scratch(std::size_t floats) {
   floats_ = buffers.all[buffers.leased].at_least(floats);
   if (auto& most = buffers.most_for_loops[buffers.leased]; buffers.loops == 0 && floats > most) most = floats;
   ++buffers.leased;
+#ifndef NDEBUG
+  // What is read before it is written shows: a NaN times a weight of 0 is a NaN.
+  std::ranges::fill(floats_, std::numeric_limits<float>::quiet_NaN());
+#endif
 }
 
 Scratch::~Scratch() {

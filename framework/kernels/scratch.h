@@ -6,9 +6,9 @@
 namespace tessera::kernels {
 
 /// A lease of scratch memory of the calling thread, for the lifetime of this local variable: `floats` floats, 64-byte
-/// aligned, uninitialized. A lease takes a buffer that no other lease of the thread holds, so kernels that call each
-/// other never share memory. Leases of one thread end in the reverse order in which they began, as local variables do.
-/// Tiles that run in other threads may use the memory while its owner waits for them.
+/// aligned, uninitialized (NaN without NDEBUG). A lease takes a buffer that no other lease of the thread holds, so
+/// kernels that call each other never share memory. Leases of one thread end in the reverse order in which they began,
+/// as local variables do. Tiles that run in other threads may use the memory while its owner waits for them.
 ///
 /// The thread owns the buffers; they only grow. Every thread of a pool starts with `ready_buffers` buffers of
 /// `ready_floats` floats each. They take no memory until they are written, and leases within these sizes never

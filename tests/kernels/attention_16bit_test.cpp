@@ -5,6 +5,7 @@
 #include "tests/kernels/attention_cases.h"
 #include "tests/kernels/emulated_tiles.h"
 #include "tests/kernels/reference.h"
+#include "tests/kernels/spoiled_scratch.h"
 #include "tests/kernels/typed.h"
 #include "tests/sanitized.h"
 
@@ -25,6 +26,7 @@ struct Results {
 };
 
 Results run(const Work& w, DType type, const TileKernels* pairs, Threads& threads) {
+  spoil_scratch();
   Typed q(type, w.q), kv(type, w.kv), d_o(type, w.d_o), o(type, std::vector<float>(w.d_o.size(), 77.0F));
   Typed dq(type, std::vector<float>(w.q.size(), 55.0F)), dkv(type, std::vector<float>(w.kv.size(), 55.0F));
   std::vector<float> lse(static_cast<std::size_t>(w.c.B * w.c.H * w.c.T), 77.0F);

@@ -8,6 +8,7 @@
 #include "framework/kernels/gemm.h"
 #include "tests/kernels/emulated_tiles.h"
 #include "tests/kernels/reference.h"
+#include "tests/kernels/spoiled_scratch.h"
 #include "tests/kernels/typed.h"
 
 namespace tessera::kernels {
@@ -148,6 +149,7 @@ void blocks_equal_one_call(unsigned seed, const Factors& factors) {
   const auto from = [](const Elements& all, std::size_t first) { return all.part(first, all.size() - first); };
   w.each(blocks_lse, [&](const AttentionExtents& e, const VisibleKeys& seen, const DropoutMask& mask,
                          std::int64_t query, std::int64_t key, std::span<float> l) {
+    spoil_scratch();
     const auto kv = from(qkv.elements(), w.at(key, e.k));
     attention_forward_by(factors.pairs, w.threads, e, seen, mask,
                          {.q = from(qkv.elements(), w.at(query, e.q)),
@@ -159,6 +161,7 @@ void blocks_equal_one_call(unsigned seed, const Factors& factors) {
   });
   w.each(blocks_lse, [&](const AttentionExtents& e, const VisibleKeys& seen, const DropoutMask& mask,
                          std::int64_t query, std::int64_t key, std::span<float> l) {
+    spoil_scratch();
     const auto kv = from(qkv.elements(), w.at(key, e.k));
     const auto dkv = std::span(blocks_d).subspan(w.at(key, e.k));
     attention_backward_by(factors.pairs, w.threads, e, seen, mask,

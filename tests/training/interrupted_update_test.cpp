@@ -174,14 +174,19 @@ struct Torture {
   bool equal = false, damaged = false;
 };
 
-/// Kills at random moments until all steps are done.
+/// Kills at random moments until all steps are done; later ones if no step was done since the last, as on a machine
+/// that is busy.
 Torture torture(const std::string& optimizer, std::int64_t rows, int threads, bool undoes, std::mt19937& random) {
   constexpr std::int64_t steps = 60;
   Training plain(optimizer, rows, 1, steps), killed(optimizer, rows, threads, steps, undoes);
   must(plain.run({}), "nobody kills the undisturbed process");
   Torture result;
-  std::uniform_int_distribution<unsigned> moment(0, 3000);
-  while (!killed.run(moment(random))) {
+  const auto& committed = killed.segment().progress().committed;
+  constexpr unsigned usual = 3000;
+  for (unsigned latest = usual;;) {  // microseconds
+    const auto before = committed.load();
+    if (killed.run(std::uniform_int_distribution<unsigned>(0, latest)(random))) break;
+    latest = committed == before ? latest + 500 : usual;
     ++result.kills;
     result.within_update += killed.within_update() ? 1 : 0;
   }
@@ -198,14 +203,16 @@ TEST_P(InterruptedUpdate, IsCompletedToTheBit) {
   const auto seed = std::random_device{}();
   std::mt19937 random(seed);
   int within = 0;
-  for (const int threads : {1, 2, 4}) {
-    const auto result = torture(GetParam(), 200, threads, true, random);
-    EXPECT_TRUE(result.equal) << threads << " threads, seed " << seed;
-    EXPECT_FALSE(result.damaged) << "a checksum was wrong: " << threads << " threads, seed " << seed;
-    within += result.within_update;
-    std::printf("%s, %d threads: %d kills, %d within an update, %d half-changed blocks undone\n", GetParam().c_str(),
-                threads, result.kills, result.within_update, result.undone);
-  }
+  // When a kill comes is up to the machine: again until enough of them hit an update.
+  for (int round = 0; round < 100 && within <= 5; ++round)
+    for (const int threads : {1, 2, 4}) {
+      const auto result = torture(GetParam(), 200, threads, true, random);
+      EXPECT_TRUE(result.equal) << threads << " threads, seed " << seed;
+      EXPECT_FALSE(result.damaged) << "a checksum was wrong: " << threads << " threads, seed " << seed;
+      within += result.within_update;
+      std::printf("%s, %d threads: %d kills, %d within an update, %d half-changed blocks undone\n", GetParam().c_str(),
+                  threads, result.kills, result.within_update, result.undone);
+    }
   EXPECT_GT(within, 5) << "too few kills hit an update to prove anything, seed " << seed;
 }
 
@@ -221,7 +228,9 @@ TEST(InterruptedUpdateControl, WithoutAnUndoLogNumbersAreWrong) {
   if (sanitized) GTEST_SKIP() << "processes that are killed and forked again: without sanitizers";
   const auto seed = std::random_device{}();
   std::mt19937 random(seed);
-  EXPECT_FALSE(torture("adamw", 200, 2, false, random).equal) << "seed " << seed;
+  bool equal = true;  // also where no kill came between the first and the last write of an update
+  for (int round = 0; round < 100 && equal; ++round) equal = torture("adamw", 200, 2, false, random).equal;
+  EXPECT_FALSE(equal) << "seed " << seed;
 }
 
 }  // namespace

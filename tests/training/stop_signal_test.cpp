@@ -122,6 +122,7 @@ int heard = 0;
 extern "C" void listen(int) { ++heard; }
 
 TEST(StopSignal, TheHandlersFromBeforeComeBack) {
+  heard = 0;
   const auto before = std::signal(SIGTERM, listen);
   {
     const StopSignal stop;

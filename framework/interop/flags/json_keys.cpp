@@ -76,6 +76,7 @@ std::vector<GivenFlag> keys_of_file(const std::string& file, const FlagTable& ta
       throw ConfigError(text("is a JSON ", json.type_name(), ", not an object"));
     const auto tree = options::parse_json_as_yaml(words, file, report);
     for (const auto& [key, value] : tree.fields) add_key(key, value, table, keys);
+    if (keys.empty()) throw ConfigError("sets nothing");
   } catch (const Error& error) {
     report.problem({file, 0, "", 0}, "", error.what(), "give a JSON file with the settings of the run");
     report.incomplete();

@@ -11,7 +11,7 @@ namespace tessera::flags {
 /// The keys of a JSON file as flags, for a table with such keys: "text_decoder.num_layers" for num_layers in the map
 /// text_decoder. Each item of a list is a value; null, and the text None, mean that a key is not given, unless its row
 /// is nullable. Keys that decide whether the file is read come first. Of equal keys the last one counts, which is
-/// noted. Problems: the file cannot be read, is not JSON or is not a JSON object; all name file and line.
+/// noted. Problems: the file cannot be read, is not JSON, is not a JSON object or gives no key; all name file and line.
 std::vector<GivenFlag> keys_of_file(const std::string& file, const FlagTable& table, options::Report& report);
 
 /// `flags` and, behind each that names a file of keys, the keys of its file. The file is looked for where it is

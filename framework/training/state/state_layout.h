@@ -98,9 +98,8 @@ std::vector<nn::ElementRange> elements_between(const std::vector<nn::ElementRang
 class StateLayout {
  public:
   /// The parameters, all trained (else BugError), must outlive this object; their leaves are numbered in this order.
-  /// `optimizer`: only asked for its
-  /// state tensors; null: only weights, for evaluation and generation. Throws ConfigError if an array would have 2^63
-  /// bytes or more.
+  /// `optimizer`: only asked for its state tensors; null: only weights, for evaluation and generation. Throws
+  /// ConfigError if an array would have 2^63 bytes or more.
   StateLayout(std::vector<nn::Parameter*> parameters, const optim::Optimizer* optimizer,
               const StateSharing& sharing = {});
 
@@ -121,8 +120,8 @@ class StateLayout {
   /// fp32.
   std::size_t weight_of(std::size_t parameter) const { return weight_of_[parameter]; }
   /// Whether a 16-bit parameter has a rounded copy of its fp32 weight. false: operations round the weight when they
-  /// read
-  /// it, which takes no memory; so with an optimizer and all fp32 weights on the rank, where products multiply floats.
+  /// read it, which takes no memory; so with an optimizer and all fp32 weights on the rank, where products multiply
+  /// floats.
   bool keeps_rounded(std::size_t parameter) const { return rounded_of_[parameter].has_value(); }
   /// Index of the first element of such a copy in `rounded_weights`. Throws BugError if there is none.
   std::size_t rounded_of(std::size_t parameter) const;

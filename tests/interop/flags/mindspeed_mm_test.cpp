@@ -280,6 +280,8 @@ TEST_F(ModelFile, BrokenFilesAreNamed) {
   EXPECT_TRUE(refuses("line 2")) << joined(report_.problems());
   convert("[1, 2]");
   EXPECT_TRUE(refuses("is a JSON array, not an object")) << joined(report_.problems());
+  convert("{\n}");
+  EXPECT_TRUE(refuses("sets nothing")) << joined(report_.problems());
   options::Report report;
   flags::read_flags({"--mm-model", "nowhere/model.json"}, {}, facts(), options::Mappings(), report);
   EXPECT_TRUE(has_line(report.problems(), "--mm-model: there is no file nowhere/model.json"));
