@@ -82,6 +82,7 @@ struct Recipe {
   options::Value resolved;  ///< every option, its final value and its origin; reading it gives this recipe again
   options::Facts facts;     ///< all existing options, also of types not chosen; for documentation and flag tables
   checkpoint::CheckpointFormats formats;                      ///< from the registries that the recipe was read with
+  std::optional<std::int64_t> replicas_of_order;              ///< for which samples are ordered (keep_global_batch)
   std::vector<RecipeRule> foreign_rules;                      ///< from the registries
   options::Mappings mappings;                                 ///< from the registries
   std::shared_ptr<const Registries> registries;               ///< with which the recipe was read
@@ -151,11 +152,11 @@ void check_ranks(const Recipe& recipe, std::int64_t world, options::Report& repo
 void check_ranks(const Recipe& recipe, std::int64_t world);
 
 /// Sets the global batch size to the one that `recipe` has on `full` ranks, so that another number of ranks keeps it
-/// and changes the number of micro-batches instead. `resolved` is not changed. `recipe` has no mistakes on `full`
-/// ranks.
+/// and changes the number of micro-batches instead, and keeps the order of samples that depends on the number of ranks.
+/// `resolved` is not changed. `recipe` has no mistakes on `full` ranks.
 void keep_global_batch(Recipe& recipe, std::int64_t full);
 /// All numbers of ranks up to `full`, ascending, on which `recipe` has no mistakes if it keeps the global batch size
-/// that it has on `full` ranks.
+/// that it has on `full` ranks, and on which every step has as many samples.
 std::vector<std::int64_t> numbers_of_ranks(const Recipe& recipe, std::int64_t full);
 
 /// The text of resolved.yaml: every option with its value and origin. Training with this file repeats the run.
