@@ -44,30 +44,27 @@ void check_vocabulary(const checkpoint::WeightSource& source, const std::vector<
   }
 }
 
-std::unique_ptr<checkpoint::OpenedCheckpoint> open_reference(const TrainingSetup& setup,
-                                                             const std::filesystem::path& place,
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_reference(const TrainingSetup& setup, const ReferencePlace& place,
                                                              std::vector<std::string>& notes) {
-  if (auto source = open_any(setup, place, notes, std::nullopt, "preference_config.ref_model")) return source;
-  throw ConfigError(text("the reference model: ", place.string(),
+  const auto folder = place.iteration ? of_iteration(setup, place.folder, *place.iteration) : place.folder;
+  if (auto source = open_any(setup, folder, notes, place.ckpt_step, "preference_config.ref_model")) return source;
+  throw ConfigError(text("the reference model: ", folder.string(),
                          " has no checkpoint; give preference_config.ref_model the folder of one"));
 }
 
 }  // namespace
 
 ReferenceModel::ReferenceModel(std::vector<std::unique_ptr<model::Model>> chunks,
-                               const parallel::ProcessGroups& processes, std::filesystem::path folder,
-                               std::optional<std::int64_t> iteration)
+                               const parallel::ProcessGroups& processes, ReferencePlace place)
     : chunks_(std::move(chunks)),
       frozen_(frozen_weights(parameters_of_all(chunks_), processes)),
-      folder_(std::move(folder)),
-      iteration_(iteration) {
+      place_(std::move(place)) {
   for (const auto& chunk : chunks_) views_.push_back(chunk.get());
 }
 
 std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
-  const auto place = iteration_ ? of_iteration(setup, folder_, *iteration_) : folder_;
   std::vector<std::string> notes;
-  const auto source = open_reference(setup, place, notes);
+  const auto source = open_reference(setup, place_, notes);
   auto ranges = frozen_.ranges(StateScope::held);
   check_vocabulary(*source, ranges, setup.model.tokens);
   auto all = all_of_model(setup.model, ranges);

@@ -15,14 +15,20 @@ namespace tessera::training {
 
 struct TrainingSetup;
 
+/// Which checkpoint is the reference model.
+struct ReferencePlace {
+  std::filesystem::path folder;
+  std::optional<std::int64_t> iteration = {};  ///< in `folder`, which can be a run folder; none: the newest
+  std::optional<std::int64_t> ckpt_step = {};  ///< in `folder`, as load_checkpoint takes it; none: the newest
+};
+
 /// The reference model of a run with preferences: chunks like those that this rank trains, with frozen weights of a
 /// checkpoint. Nothing of it is saved.
 class ReferenceModel {
  public:
-  /// All parameters of `chunks` are frozen (training::freeze). `iteration`: which checkpoint in `folder`; none: the
-  /// newest.
+  /// All parameters of `chunks` are frozen (training::freeze).
   ReferenceModel(std::vector<std::unique_ptr<model::Model>> chunks, const parallel::ProcessGroups& processes,
-                 std::filesystem::path folder, std::optional<std::int64_t> iteration);
+                 ReferencePlace place);
 
   /// Maps the weights that a file has as this rank needs them, reads the others. Returns notes. Throws ConfigError if
   /// there is no such checkpoint, or its weights do not fit, in particular if its vocabulary is another one.
@@ -39,8 +45,7 @@ class ReferenceModel {
   std::vector<std::unique_ptr<model::Model>> chunks_;
   std::vector<const model::Model*> views_;
   FrozenWeights frozen_;
-  std::filesystem::path folder_;
-  std::optional<std::int64_t> iteration_;
+  ReferencePlace place_;
 };
 
 }  // namespace tessera::training
