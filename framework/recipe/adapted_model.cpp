@@ -64,11 +64,12 @@ class RecordedForms final : public nn::AdapterPlan {
   std::shared_ptr<const nn::AdapterPlan> plan_;
 };
 
-/// The folder with the weights that the model of `given` was trained on.
+/// The folder with the weights that the model of `given` was trained on. `follows`: the base of a base too, where only
+/// its frozen parameters are needed.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_base(const fs::path& place, const std::string& given,
-                                                        const Registries& registries) {
+                                                        const Registries& registries, bool follows) {
   try {
-    auto base = open_newest(place, registries);
+    auto base = follows ? open_with_frozen(place, registries) : open_newest(place, registries);
     const auto left_out = base->about_left_out();
     if (left_out.empty()) return base;
     throw ConfigError(text(base->folder().string(), ": ", left_out));
@@ -99,8 +100,8 @@ AdaptedModel open_foreign(const fs::path& folder, const std::optional<fs::path>&
   AdaptedModel out;
   out.folder = folder;
   out.base_name = description.base;
-  out.base =
-      open_base(base_of(folder, given, description.base), text(folder.string(), ": its base is needed"), registries);
+  out.base = open_base(base_of(folder, given, description.base), text(folder.string(), ": its base is needed"),
+                       registries, false);
   if (saved_recipe(*out.base, registries).recipe.lora.use_lora)
     throw ConfigError(text(out.base->folder().string(),
                            ": has adapters itself, so it cannot be the base of another; write a folder with its "
@@ -134,8 +135,8 @@ AdaptedModel open_native(const fs::path& folder, const std::optional<fs::path>& 
   }
   out.base_digest = needed->digest;
   out.base_name = needed->name;
-  out.base =
-      open_base(given.value_or(needed->name), text(own->folder().string(), ": ", own->about_left_out()), registries);
+  out.base = open_base(given.value_or(needed->name), text(own->folder().string(), ": ", own->about_left_out()),
+                       registries, true);
   return out;
 }
 

@@ -385,8 +385,7 @@ std::filesystem::path quantised_before(const Recipe& recipe, const std::filesyst
 
 std::unique_ptr<checkpoint::OpenedCheckpoint> mapped_source(const Recipe& recipe, const std::string& folder) {
   try {
-    auto opened = open_newest(quantised_before(recipe, folder).string(), *recipe.registries);
-    if (const auto base = checkpoint::base_in(opened->blobs())) opened = open_newest(base->name, *recipe.registries);
+    auto opened = open_with_frozen(quantised_before(recipe, folder), *recipe.registries);
     if (recipe.formats.of(opened->folder()) != nullptr) return opened;
     return std::make_unique<checkpoint::NativeCheckpoint>(checkpoint::Checkpoint::open(opened->folder()), false);
   } catch (const Error&) {
