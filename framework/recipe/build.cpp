@@ -244,8 +244,10 @@ training::ReferencePlace reference_place(const Recipe& recipe, const training::T
   const auto& given = recipe.preference;
   if (given.ref_model || given.refer_model_iter)
     return {.folder = recipe.reference_folder().value(), .iteration = given.refer_model_iter};
-  if (recipe.continues_itself()) return {.folder = recipe.reference_folder().value()};
-  return {.folder = options.load_checkpoint.value(), .ckpt_step = weights_alone ? std::nullopt : options.ckpt_step};
+  if (recipe.continues_itself()) return {.folder = recipe.reference_folder().value(), .began_with = true};
+  return {.folder = options.load_checkpoint.value(),
+          .ckpt_step = weights_alone ? std::nullopt : options.ckpt_step,
+          .began_with = true};
 }
 
 /// This process's part of the model, and with others beside it, who may have parts of the rest or of the masters,

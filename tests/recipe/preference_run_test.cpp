@@ -143,6 +143,28 @@ TEST_F(PreferenceRun, OfAdaptersHasTheModelWithoutThemAsReference) {
   EXPECT_EQ(steps("half"), all);
 }
 
+TEST_F(PreferenceRun, OfACheckpointWithAdaptersHasTheModelWithoutThemAsReference) {
+  make_base();
+  const Lines adapters = {"lora_config.use_lora=true", "lora_config.target_modules=all-linear",
+                          "lora_config.lora_rank=4", m + "hidden_dropout_rate=0"};
+  for (const std::string whole : {"false", "true"}) {
+    const auto saves = adapters + Lines{t + "save_frozen_parameters=" + whole};
+    train("sft" + whole, saves + Lines{t + "load_checkpoint=base", t + "resume_training=false"});
+    const auto sets = dpo + saves + Lines{t + "load_checkpoint=sft" + whole};
+    train("run" + whole, sets);
+    EXPECT_GT(std::abs(steps("run" + whole).front().at("loss").get<double>() - std::log(2.0)), 1e-4);
+    train("named" + whole, sets + Lines{"preference_config.ref_model=base"});
+    EXPECT_EQ(steps("run" + whole), steps("named" + whole));
+    train("half" + whole, sets + Lines{t + "exit_interval=2"});
+    train("half" + whole, sets + Lines{t + "resume_training=true"});
+    EXPECT_EQ(steps("half" + whole), steps("run" + whole));
+    // A reference that is named is not to be another model than the one that has the name.
+    const auto said = error_of(sets + Lines{"preference_config.ref_model=sft" + whole});
+    EXPECT_NE(said.find("has adapters, which the reference model cannot have"), std::string::npos) << said;
+  }
+  EXPECT_EQ(steps("runfalse"), steps("runtrue"));
+}
+
 TEST_F(PreferenceRun, OfAdaptersTrainsTheScoreHeadOfARewardModel) {
   make_base();
   train("run",

@@ -20,6 +20,8 @@ struct ReferencePlace {
   std::filesystem::path folder;
   std::optional<std::int64_t> iteration = {};  ///< in `folder`, which can be a run folder; none: the newest
   std::optional<std::int64_t> ckpt_step = {};  ///< in `folder`, as load_checkpoint takes it; none: the newest
+  /// The reference is what the training began with: of a checkpoint with adapters, the model without them.
+  bool began_with = false;
 };
 
 /// The reference model of a run with preferences: chunks like those that this rank trains, with frozen weights of a
@@ -31,7 +33,8 @@ class ReferenceModel {
                  ReferencePlace place);
 
   /// Maps the weights that a file has as this rank needs them, reads the others. Returns notes. Throws ConfigError if
-  /// there is no such checkpoint, or its weights do not fit, in particular if its vocabulary is another one.
+  /// there is no such checkpoint, if it has adapters and is not what the training began with, or if its weights do not
+  /// fit, in particular if its vocabulary is another one.
   std::vector<std::string> load(const TrainingSetup& setup);
   const std::vector<const model::Model*>& chunks() const { return views_; }
   /// Throws IoError if a page of a mapped file could not be read.
