@@ -1,5 +1,5 @@
 // Checkpoints without their frozen parameters: which checkpoint they name, and what they read when a run begins with
-// another run with adapters, continues or goes back.
+// another run with adapters, continues or goes back. Parameters that are frozen when a run continues.
 #include "framework/checkpoint/frozen_base.h"
 
 #include <gtest/gtest.h>
@@ -95,6 +95,39 @@ TEST_F(FrozenBase, RemainsThePretrainedCheckpointWhileARunLoadsFromItsOwnFolder)
   EXPECT_EQ(content(saved("run", 4)), content(saved("whole", 4)));
   EXPECT_EQ(base_of("run", 4), of_base(4));
   loaded("run");
+}
+
+TEST_F(FrozenBase, ParametersThatAreFrozenWhenARunContinuesKeepTheirValues) {
+  make_base();
+  const Lines beside = {t + "load_checkpoint=base", t + "save_interval=2"};
+  trained("run", begins + beside + Lines{t + "exit_interval=2"});
+  trained("run",
+          continues + beside +
+              Lines{t + "frozen_parameters=['.*lora_A.*']", t + "allow_changes=[training_config.frozen_parameters]"});
+  const auto half = content(saved("run", 2)), end = content(saved("run", 4));
+  int kept = 0;
+  for (const auto& [name, values] : end) {
+    if (name.starts_with("optimizer.")) continue;
+    EXPECT_EQ(values == half.at(name), name.ends_with("lora_A.weight")) << name;
+    kept += name.ends_with("lora_A.weight") ? 1 : 0;
+  }
+  EXPECT_GT(kept, 7);
+}
+
+TEST_F(FrozenBase, RowsThatAreFrozenWhenARunContinuesKeepTheirValues) {
+  const Lines model = {m + "hidden_act=swiglu", m + "ffn_hidden_size=24", m + "qkv_has_bias=true",
+                       m + "group_query_attention=true", m + "num_query_groups=2"};
+  const std::string bias = "decoder.layers.0.self_attention.linear_qkv.bias";
+  trained("base", model);
+  const Lines beside = model + Lines{"lora_config.use_lora=true", "lora_config.target_modules=[q_proj, v_proj]",
+                                     "lora_config.bias=lora_only", t + "load_checkpoint=base", t + "save_interval=2"};
+  trained("run", beside + Lines{t + "resume_training=false", t + "trainable_parameters=['" + bias + "']",
+                                t + "exit_interval=2"});
+  trained("run",
+          beside + Lines{t + "resume_training=true", t + "allow_changes=[training_config.trainable_parameters]"});
+  const auto half = content(saved("run", 2)).at(bias), end = content(saved("run", 4)).at(bias);
+  // Two groups of two heads with queries, then keys and values, of 4 channels each.
+  for (std::size_t i = 0; i < end.size(); ++i) EXPECT_EQ(end[i] == half[i], i % 16 / 4 == 2) << i;
 }
 
 }  // namespace

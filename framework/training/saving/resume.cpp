@@ -152,8 +152,9 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
 
 /// When everything has been read.
 void finish_continuing(const checkpoint::OpenedCheckpoint& given, checkpoint::Progress progress, TrainingSetup& setup,
-                       Restored& out) {
+                       ModelState& state, Restored& out) {
   const auto& o = setup.options;
+  clear_state_of_frozen(setup.model.trained, state);
   if (o.no_load_optim)
     progress.updates = 0;
   else
@@ -212,7 +213,8 @@ std::string continue_together(const checkpoint::FoundCheckpoint& found, Training
     next = begin_continuing(*given, given->progress().value_or(checkpoint::Progress{}), setup, state, out);
   });
   if (damage.empty()) damage = load_together(world, *given, next.wanted, setup.options.crc_check);
-  if (damage.empty()) comm::together(world, "loading", [&] { finish_continuing(*given, next.progress, setup, out); });
+  if (damage.empty())
+    comm::together(world, "loading", [&] { finish_continuing(*given, next.progress, setup, state, out); });
   return damage;
 }
 
@@ -335,7 +337,7 @@ void load_given(TrainingSetup& setup, ModelState& state, kernels::Threads& threa
   auto next = begin_continuing(*given, *progress, setup, state, out);
   for (const auto& range : next.wanted) given->read_box(range);
   if (o.override_ckpt_iteration) override_iteration(next.progress, setup, out.notes);
-  finish_continuing(*given, std::move(next.progress), setup, out);
+  finish_continuing(*given, std::move(next.progress), setup, state, out);
   out.continues = is_of_run_folder(o, place);
 }
 
