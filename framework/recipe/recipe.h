@@ -118,8 +118,11 @@ struct Recipe {
   std::optional<model::PairStage> pair_stage() const { return model::pair_stage(training.stage.value_or("pt")); }
   /// Whether a reference model computes log-probabilities.
   bool needs_reference() const { return pair_stage() == model::PairStage::dpo; }
+  /// Whether load_checkpoint is null or the run's own folder: once the run has saved a checkpoint there, it is not what
+  /// the run began with.
+  bool continues_itself() const;
   /// Folder of the reference model: ref_model, else the run's folder if refer_model_iter names one of its checkpoints,
-  /// else load_checkpoint.
+  /// else what the run begins with: pretrained_checkpoint if continues_itself(), else load_checkpoint.
   std::optional<std::string> reference_folder() const;
   /// Rows of a micro-batch that each sample fills (data::Dataset::rows_per_sample).
   std::int64_t rows_per_sample() const { return registries->datasets.rows_per_sample(dataset); }

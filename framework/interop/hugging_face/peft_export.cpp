@@ -61,10 +61,13 @@ class PeftTargets {
   bool named_exactly() const {
     const auto* targets = out_.find("target_modules");
     if (targets == nullptr || targets->kind == Value::Kind::none) return adapted_.empty();
+    const auto* layers = out_.find("layers_to_transform");
+    const bool has_layers = layers != nullptr && layers->kind != Value::Kind::none;
+    if (has_layers && targets->kind != Value::Kind::list) return false;  // PEFT refuses them beside a pattern
     return std::all_of(names_.modules().begin(), names_.modules().end(), [&](const auto& module) {
       const bool named = peft_names_module(targets, module.name) &&
                          !peft_names_module(out_.find("exclude_modules"), module.name) &&
-                         peft_in_layers(out_.find("layers_to_transform"), module.name);
+                         peft_in_layers(layers, module.name);
       return named == adapted_.contains(module.name);
     });
   }

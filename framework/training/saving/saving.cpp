@@ -56,9 +56,11 @@ Saved saved_by_us(const TrainingSetup& setup, ModelState& state, kernels::Thread
                   const checkpoint::Progress& progress) {
   const auto& o = setup.options;
   std::optional<checkpoint::FrozenBase> base;
-  if (!o.save_frozen_parameters.value_or(true) && !setup.model.trained.all())
-    base = {std::filesystem::absolute(o.load_checkpoint.value_or("")).string(),
+  if (!o.save_frozen_parameters.value_or(true) && !setup.model.trained.all()) {
+    const auto& origin = state.frozen().origin();
+    base = {(origin.empty() ? std::filesystem::absolute(o.load_checkpoint.value_or("")) : origin).string(),
             frozen_digest(setup.model.processes.world, state, threads)};
+  }
   Saved saved{base ? state.trained_ranges(StateScope::saved) : state.weight_ranges(StateScope::saved)};
   add_optimizer_state(o, state, StateScope::saved, saved.tensors);
   saved.blobs = setup.documents.files;
