@@ -24,7 +24,7 @@ namespace tessera::tsrun {
 namespace {
 
 constexpr std::uint64_t most_copied_at_once = 1 << 20;
-constexpr std::size_t longest_line = 1 << 20;  // in bytes; a longer one is shown in parts
+constexpr std::size_t longest_line = 1 << 20;   // in bytes; a longer one is shown in parts
 constexpr int pipe_bytes = 1 << 20;             // size of the pipe: output that the program can print before take()
 constexpr std::size_t most_waiting = 16 << 20;  // bytes that wait for the thread that writes the file
 constexpr std::size_t tail_bytes = 1 << 16;     // bytes of output kept in memory

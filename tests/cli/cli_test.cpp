@@ -218,6 +218,15 @@ TEST_F(Program, AConditionThatIsNotKnownStopsWhateverReadsAScript) {
   EXPECT_TRUE(has(missing.err, "env.sh:1: model_config.hidden_size is missing")) << missing.err;
 }
 
+TEST_F(Program, ARecipeWithoutDataIsCheckedWithANote) {
+  const std::vector<std::string> gpt = {"check", "run.yaml", "--set", "dataset_config.dataset_type=gpt"};
+  const auto checked = tessera(gpt);
+  EXPECT_EQ(checked.code, 0);
+  EXPECT_TRUE(has(checked.err, "run.yaml: `tessera train` would refuse it: dataset_config.data_path is missing"))
+      << checked.err;
+  EXPECT_FALSE(has(tessera({"check", "run.yaml"}).err, "data_path is missing"));
+}
+
 TEST_F(Program, WhatIsAcceptedForCompatibilityIsOneLineUnlessAskedFor) {
   write("flags.sh",
         "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 \\\n"

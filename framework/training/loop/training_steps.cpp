@@ -83,8 +83,9 @@ void TrainingSteps::read_rejected() {
     if (end <= run_.progress.iteration) continue;
     run_.progress.findings.skip.add(begin, end);
     if (run_.progress.findings.skip.ranges().size() > checkpoint::IterationSet::most_ranges)
-      throw ConfigError(text("training_config.result_rejected_tracker_filename: ", file.string(), " rejects iterations ",
-                             "after ", run_.progress.iteration, " in more than ", checkpoint::IterationSet::most_ranges,
+      throw ConfigError(text("training_config.result_rejected_tracker_filename: ", file.string(),
+                             " rejects iterations ", "after ", run_.progress.iteration, " in more than ",
+                             checkpoint::IterationSet::most_ranges,
                              " ranges, the most that a run can skip; delete lines of it"));
     reports_.note(text(file.string(), ": iterations ", begin + 1, " to ", end, " are skipped"));
   }
