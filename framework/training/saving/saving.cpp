@@ -221,7 +221,7 @@ void check_links(const std::filesystem::path& folder, const std::vector<std::fil
   }
 }
 
-/// Before a save in another program's format. Throws IoError when a link in the folder of the checkpoint leads elsewhere.
+/// Before a save in another program's format. Throws IoError when a link in the checkpoint's folder leads elsewhere.
 void prepare_foreign_folder(const TrainingSetup& setup, const checkpoint::Progress& progress) {
   const auto folder = checkpoint_path(setup.options, progress.iteration);
   auto written = list_folder(folder);
