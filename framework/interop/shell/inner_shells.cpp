@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <set>
 
@@ -35,6 +36,11 @@ bool is_shell_script(const std::string& text) {
   if (text.compare(0, 2, "#!") != 0) return false;
   const auto line = text.substr(0, text.find('\n'));
   return line.find("sh") != std::string::npos && line.find("fish") == std::string::npos;
+}
+
+/// --save, -x: no program has such a name.
+bool is_flag(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' && (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])) != 0);
 }
 
 /// Programs that start the program which their last words name.
@@ -225,6 +231,8 @@ void ScriptEvaluator::doubt_program(const std::vector<std::string>& words) {
 Truth ScriptEvaluator::run_program(const std::vector<std::string>& words) {
   auto bare = words;
   for (auto& word : bare) word = without_places(word);
+  if (is_flag(bare[0]))
+    remark(plain(bare[0]) + " begins a command here; is a backslash missing at the end of the line before?");
   std::optional<std::string> output;
   if (bare[0] == "cat" && bare.size() == 2 && bare[1] != "-")
     output = text_of_file(bare[1]);

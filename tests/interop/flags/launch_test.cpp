@@ -139,6 +139,18 @@ TEST_F(Launches, AFlagGivenAgainIsTold) {
   EXPECT_TRUE(says(told(), "x.sh:2: --lr is given again, after line 1; the last counts")) << told();
 }
 
+TEST_F(Launches, ACommandThatBeginsWithAFlagIsToldWithItsLine) {
+  const std::string end = "begins a command here; is a backslash missing at the end of the line before?\n";
+  EXPECT_EQ(one("python pretrain_gpt.py --n 2 \\\n  --lr 3\n  --save x\n"), "python: : pretrain_gpt.py: --n|2 --lr|3");
+  EXPECT_EQ(told(), "note x.sh:3: --save " + end);
+  one("python pretrain_gpt.py --n 2 \\\n\n  --lr 3 \\\n --save x\n");
+  EXPECT_EQ(told(), "note x.sh:3: --lr " + end);
+  one("python pretrain_gpt.py --n 2 --lr 3; -x y\n");
+  EXPECT_EQ(told(), "note x.sh:1: -x " + end);
+  one("srun bash -c 'python pretrain_gpt.py --n 2\n --lr 3'\n");
+  EXPECT_EQ(told(), "note x.sh:1: --lr " + end);
+}
+
 TEST_F(Launches, FilesThatAreWrittenAreKept) {
   const auto reading =
       read("Z=2\ncat > ds.json <<EOF\n{\"stage\": $Z}\nEOF\ndeepspeed pretrain.py --deepspeed_config ds.json\n");
