@@ -174,8 +174,11 @@ class ScriptEvaluator {
 
   // words
   std::vector<std::string> fields(const std::vector<Word>& words);
-  /// Whether a word names files by a pattern.
-  bool has_glob(const Word& word) const;
+  /// Adds the files that match a word; `pattern` is the word with what is quoted escaped. Without such files the word
+  /// stands for itself, with a remark where the words of the command matter.
+  void add_files(std::vector<std::string>& out, const std::string& words, const std::string& pattern);
+  /// Existing files that match, sorted by their bytes. Nothing: there are none, or the folder is not known.
+  std::optional<std::vector<std::string>> files_that_match(const std::string& pattern);
   std::string single(const Word& word);
   /// Quoted text is escaped, so that it stands for itself.
   std::string pattern(const Word& word);
@@ -385,6 +388,13 @@ struct Separator {
   bool ends_empty_word;
 };
 Separator separator_at(const std::string& words, std::size_t at, const std::string& separators);
+
+/// Whether a word, with what is quoted escaped, is a pattern of file names. `extended`: @(a|b) counts too.
+bool is_file_pattern(const std::string& pattern, bool extended);
+/// Characters that are escaped in a pattern where they are quoted.
+constexpr std::string_view pattern_characters = "*?[]\\()|+@!-^";
+/// `words` with a backslash before each of the `special` characters.
+std::string with_escapes(const std::string& words, std::string_view special);
 
 /// The words to which {a,b} and {1..8} in a word expand.
 std::vector<Word> expand_braces(const Word& word);
