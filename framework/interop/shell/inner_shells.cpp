@@ -233,6 +233,8 @@ Truth ScriptEvaluator::run_program(const std::vector<std::string>& words) {
   for (auto& word : bare) word = without_places(word);
   if (is_flag(bare[0]))
     remark(plain(bare[0]) + " begins a command here; is a backslash missing at the end of the line before?");
+  if (name_of(bare[0]) == "xargs")
+    if (const auto out = run_xargs(words)) return *out;
   std::optional<std::string> output;
   if (bare[0] == "cat" && bare.size() == 2 && bare[1] != "-")
     output = text_of_file(bare[1]);

@@ -129,6 +129,8 @@ class ScriptEvaluator {
   std::optional<std::string> output_of_stream(const Word& word);
   void run_at_exit();
   Truth run_program(const std::vector<std::string>& words);
+  /// Starts what xargs starts with the words of its input. Nothing: its options, or what it is to print, are not known.
+  std::optional<Truth> run_xargs(const std::vector<std::string>& words);
   /// Notes that the output of a program is unknown because of unknown values in its words and input, if it is a program
   /// whose output follows from them.
   void doubt_program(const std::vector<std::string>& words);
