@@ -5,6 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/interop/shell/program_options.h"
 #include "framework/interop/shell/script_evaluator.h"
 
 // Programs that a script starts, other scripts, and shells inside of commands: bash -c, srun bash -c, sbatch <<EOF.
@@ -40,7 +41,8 @@ bool is_shell_script(const std::string& text) {
 
 /// --save, -x: no program has such a name.
 bool is_flag(const std::string& word) {
-  return word.size() > 1 && word[0] == '-' && (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])) != 0);
+  return word.size() > 1 && word[0] == '-' &&
+         (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])) != 0);
 }
 
 /// Programs that start the program which their last words name.
@@ -96,6 +98,7 @@ void ScriptEvaluator::forget_inner_state() {
   state_.options = {"braceexpand"};
   state_.at_exit.clear();
   state_.shifted = 0;
+  state_.name.reset();
 }
 
 Truth ScriptEvaluator::run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell) {
@@ -143,13 +146,14 @@ std::vector<std::pair<std::string, std::string>> ScriptEvaluator::exported() con
 }
 
 void ScriptEvaluator::run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
-                                 std::vector<std::string> arguments) {
+                                 std::vector<std::string> arguments, const std::string& name) {
   const auto before = copy_of_state();
   const auto prefix = prefix_;
   prefix_.insert(prefix_.end(), words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
   state_.arguments = std::move(arguments);
   state_.arguments_known = true;
   forget_inner_state();
+  if (!name.empty()) state_.name = name;
   run_text(text, at_);
   flow_ = Flow::on;
   state_ = before;
@@ -175,7 +179,7 @@ bool ScriptEvaluator::run_inner_shell(const std::vector<std::string>& words) {
     if (word.empty() || word[0] != '-') break;
     if (!batch && word[1] != '-' && word.back() == 'c' && next + 1 != words.end()) {
       auto arguments = std::vector<std::string>(std::min(next + 3, words.end()), words.end());
-      run_inside(words, count, *(next + 1), std::move(arguments));
+      run_inside(words, count, *(next + 1), std::move(arguments), next + 2 < words.end() ? *(next + 2) : *shell);
       return true;
     }
   }
@@ -228,6 +232,35 @@ void ScriptEvaluator::doubt_program(const std::vector<std::string>& words) {
   doubt_outcome(all.size() > longest ? all.substr(0, longest) + "..." : all);
 }
 
+std::optional<std::string> ScriptEvaluator::tidied_paths(const std::vector<std::string>& words) const {
+  const auto options = program_options(words, {"femnsqLP",
+                                               "",
+                                               {{"canonicalize", 'f'},
+                                                {"canonicalize-existing", 'e'},
+                                                {"canonicalize-missing", 'm'},
+                                                {"no-newline", 'n'},
+                                                {"no-symlinks", 's'},
+                                                {"strip", 's'},
+                                                {"quiet", 'q'}}});
+  if (!options || options->operands.empty()) return std::nullopt;
+  const bool follows = options->has('f') || options->has('e') || options->has('m');
+  if (words[0] == "readlink" && !follows) return std::nullopt;  // prints where a link points
+  std::string out;
+  for (const auto& path : options->operands) {
+    const bool whole = !path.empty() && (path[0] == '/' || path[0] == unknown_begin);
+    out += (whole ? tidy_path(path) : tidy_path(state_.folder + "/" + path)) + "\n";
+  }
+  return out;
+}
+
+void ScriptEvaluator::write_tee(const std::vector<std::string>& words) {
+  const auto options = program_options(words, {"aip", "", {{"append", 'a'}, {"ignore-interrupts", 'i'}}});
+  const bool known = options && input_;
+  for (std::size_t i = 1; i < words.size() && !options; ++i) write_file(words[i], {"", false}, false);
+  if (!options) return;
+  for (const auto& file : options->operands) write_file(file, {input_.value_or(""), known}, options->has('a'));
+}
+
 Truth ScriptEvaluator::run_program(const std::vector<std::string>& words) {
   auto bare = words;
   for (auto& word : bare) word = without_places(word);
@@ -238,15 +271,11 @@ Truth ScriptEvaluator::run_program(const std::vector<std::string>& words) {
   std::optional<std::string> output;
   if (bare[0] == "cat" && bare.size() == 2 && bare[1] != "-")
     output = text_of_file(bare[1]);
-  else if ((bare[0] == "readlink" || bare[0] == "realpath") && bare.size() > 1)
-    output = (bare.back()[0] == '/' || bare.back()[0] == unknown_begin ? bare.back()
-                                                                       : tidy_path(state_.folder + "/" + bare.back())) +
-             "\n";
+  else if (bare[0] == "readlink" || bare[0] == "realpath")
+    output = tidied_paths(bare);
   else
     output = output_of(bare, input_);
-  if (bare[0] == "tee" && input_)
-    for (std::size_t i = 1; i < bare.size(); ++i)
-      if (bare[i][0] != '-') write_file(bare[i], {*input_, true}, false);
+  if (bare[0] == "tee") write_tee(bare);
   if (output) {
     emit(*output);
     return Truth::yes;

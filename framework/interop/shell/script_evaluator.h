@@ -49,8 +49,9 @@ struct State {
   std::string folder;                  ///< the working directory; the initial one is the unknown ${PWD}
   std::map<std::string, Tree> functions;
   std::vector<Call> calls;
-  std::set<std::string> options;  ///< of set and shopt, those that are on: "errexit", "nullglob"
-  std::string at_exit;            ///< trap ... EXIT
+  std::set<std::string> options;    ///< of set and shopt, those that are on: "errexit", "nullglob"
+  std::string at_exit;              ///< trap ... EXIT
+  std::optional<std::string> name;  ///< $0 of bash -c; nothing: the file that is read
 };
 
 /// Collects the output of commands.
@@ -129,6 +130,9 @@ class ScriptEvaluator {
   std::optional<std::string> output_of_stream(const Word& word);
   void run_at_exit();
   Truth run_program(const std::vector<std::string>& words);
+  /// The output of readlink -f and realpath.
+  std::optional<std::string> tidied_paths(const std::vector<std::string>& words) const;
+  void write_tee(const std::vector<std::string>& words);
   /// Starts what xargs starts with the words of its input. Nothing: its options, or what it is to print, are not known.
   std::optional<Truth> run_xargs(const std::vector<std::string>& words);
   /// Notes that the output of a program is unknown because of unknown values in its words and input, if it is a program
@@ -140,9 +144,9 @@ class ScriptEvaluator {
   bool run_other_script(const std::vector<std::string>& words);
   /// A shell of its own has the exported variables only.
   void forget_inner_state();
-  /// The commands in `text`, started by the first `count` of `words`.
+  /// The commands in `text`, started by the first `count` of `words`. `name`: $0, if it is not the file.
   void run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
-                  std::vector<std::string> arguments);
+                  std::vector<std::string> arguments, const std::string& name = "");
   std::vector<std::pair<std::string, std::string>> exported() const;
   /// Adds the names that a script assigns: as long as they are not set they are empty, not unknown.
   void learn(ParsedScript& script);
