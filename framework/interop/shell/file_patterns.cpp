@@ -22,6 +22,16 @@ std::string without_escapes(const std::string& pattern) {
   return out;
 }
 
+std::vector<std::string> parts_of(const std::string& path) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i <= path.size();) {
+    const auto end = std::min(path.find('/', i), path.size());
+    out.push_back(path.substr(i, end - i));
+    i = end + 1;
+  }
+  return out;
+}
+
 /// Finds the files below a folder that match a pattern, one component of their paths after the other.
 class FileFinder {
  public:
@@ -38,7 +48,6 @@ class FileFinder {
       found = std::move(next);
       i = end + 1;
     }
-    std::sort(found.begin(), found.end());
     return found;
   }
 
@@ -109,13 +118,41 @@ std::optional<std::vector<std::string>> ScriptEvaluator::files_that_match(const 
   std::vector<std::string> bases = {folder};
   if (rest[0] != '/' && !script_folder_.empty() && (folder.empty() || folder[0] != '/'))
     bases.push_back(script_folder_ + "/" + folder);
-  for (const auto& base : bases) {
-    auto found = FileFinder(base, rest, option("nocaseglob"), option("dotglob"), spend()).files();
+  std::vector<std::string> found;
+  for (std::size_t i = 0; i < bases.size() && found.empty(); ++i) {
+    found = FileFinder(bases[i], rest, option("nocaseglob"), option("dotglob"), spend()).files();
     if (from_here)
       for (auto& file : found) file.insert(0, here);
-    if (!found.empty()) return found;
+    std::erase_if(found, [this](const auto& file) { return is_removed(file_key(file)); });
   }
-  return std::nullopt;
+  add_written(found, pattern);
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  if (found.empty()) return std::nullopt;
+  return found;
+}
+
+void ScriptEvaluator::add_written(std::vector<std::string>& out, const std::string& pattern) const {
+  const auto parts = parts_of(pattern);
+  const auto first = static_cast<std::size_t>(
+      std::find_if(parts.begin(), parts.end(), [](const auto& part) { return is_file_pattern(part, true); }) -
+      parts.begin());
+  std::string head;
+  for (std::size_t i = 0; i < first; ++i) head += without_escapes(parts[i]) + "/";
+  const auto folder = file_key(head.empty() ? "." : head);
+  const auto prefix = folder == "." ? "" : folder == "/" ? "/" : folder + "/";
+  for (const auto& [key, text] : files_) {
+    if (key.compare(0, prefix.size(), prefix) != 0) continue;
+    const auto rest = key.substr(prefix.size());
+    const auto names = parts_of(rest);
+    bool matches = names.size() == parts.size() - first;
+    for (std::size_t i = 0; matches && i < names.size(); ++i) {
+      const auto& part = parts[first + i];
+      matches = !names[i].empty() && (names[i][0] != '.' || part[0] == '.' || option("dotglob")) &&
+                fits(names[i], part, option("nocaseglob"), [](long) {});
+    }
+    if (matches) out.push_back(head + rest);
+  }
 }
 
 void ScriptEvaluator::add_files(std::vector<std::string>& out, const std::string& words, const std::string& pattern) {

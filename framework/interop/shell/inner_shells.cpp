@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 #include <set>
 
 #include "framework/base/error.h"
-#include "framework/base/files.h"
 #include "framework/interop/shell/program_options.h"
 #include "framework/interop/shell/script_evaluator.h"
 
@@ -12,8 +10,6 @@
 
 namespace tessera::shell {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string name_of(const std::string& word) {
   const auto bare = plain(word);
@@ -56,41 +52,6 @@ bool may_start_others(const std::string& word) {
 
 }  // namespace
 
-bool ScriptEvaluator::is_file(const std::string& path, char kind) {
-  if (reading_.written.count(path) != 0) return kind != 'd';
-  std::error_code ignored;
-  if (kind == 'd') return fs::is_directory(path, ignored);
-  return !found_file(path).empty();
-}
-
-std::string ScriptEvaluator::found_file(const std::string& path) const {
-  auto name = without_places(path);
-  const auto here = unknown("${PWD}") + "/";
-  if (name.compare(0, here.size(), here) == 0) name.erase(0, here.size());
-  if (name.empty() || has_unknown(name)) return "";
-  std::error_code ignored;
-  auto folder = name[0] == '/' ? "" : state_.folder + "/";
-  if (folder.compare(0, here.size(), here) == 0) folder.erase(0, here.size());
-  if (has_unknown(folder)) folder.clear();
-  const auto beside = script_folder_.empty() || name[0] == '/' ? "" : script_folder_ + "/";
-  for (const auto& candidate : {folder + name, beside + folder + name, name, beside + name})
-    if (fs::is_regular_file(candidate, ignored)) return candidate;
-  return "";
-}
-
-std::optional<std::string> ScriptEvaluator::text_of_file(const std::string& path) {
-  if (const auto written = reading_.written.find(plain(path)); written != reading_.written.end())
-    return written->second;
-  const auto file = found_file(path);
-  if (file.empty()) return std::nullopt;
-  step(20);
-  try {
-    return read_script_text(file);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
 void ScriptEvaluator::forget_inner_state() {
   std::erase_if(state_.variables, [](const auto& entry) { return !entry.second.exported; });
   state_.functions.clear();
@@ -104,12 +65,14 @@ void ScriptEvaluator::forget_inner_state() {
 Truth ScriptEvaluator::run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell) {
   const auto text = text_of_file(without_places(path));
   if (!text) {
-    remark(plain(path) + " is sourced here, but does not exist: what it sets is not known");
+    const bool writes = files_.count(file_key(path)) != 0;
+    remark(plain(path) + " is sourced here, but " +
+           (writes ? "what the script writes to it is not known" : "does not exist: what it sets is not known"));
     doubt_outcome("source " + path);
     return Truth::unknown;
   }
   const ScriptPosition at = at_;
-  const auto name = found_file(path);
+  const auto name = files_.count(file_key(path)) != 0 ? "" : found_file(path);
   reading_.files.push_back(name.empty() ? plain(path) : name);
   const auto number = static_cast<int>(reading_.files.size()) - 1;
   step(static_cast<long>(text->size() / 256));
@@ -188,7 +151,7 @@ bool ScriptEvaluator::run_inner_shell(const std::vector<std::string>& words) {
     run_inside(words, count, *input_, {});
     return true;
   }
-  if (found_file(*next).empty() && reading_.written.count(plain(*next)) == 0) return false;
+  if (!text_of_file(*next)) return false;
   const auto prefix = prefix_;
   prefix_.insert(prefix_.end(), words.begin(), shell);
   run_script_file(*next, {next + 1, words.end()}, true);
@@ -208,7 +171,9 @@ bool ScriptEvaluator::run_other_script(const std::vector<std::string>& words) {
       continue;
     const auto text = text_of_file(name);
     if (!text && ends(name, ".sh")) {
-      remark(plain(name) + " is started here, but does not exist: what it starts is not known");
+      const bool writes = files_.count(file_key(name)) != 0;
+      remark(plain(name) + " is started here, but " +
+             (writes ? "what the script writes to it is not known" : "does not exist: what it starts is not known"));
       return false;
     }
     if (!text || !(ends(name, ".sh") || is_shell_script(*text))) continue;
@@ -253,14 +218,6 @@ std::optional<std::string> ScriptEvaluator::tidied_paths(const std::vector<std::
   return out;
 }
 
-void ScriptEvaluator::write_tee(const std::vector<std::string>& words) {
-  const auto options = program_options(words, {"aip", "", {{"append", 'a'}, {"ignore-interrupts", 'i'}}});
-  const bool known = options && input_;
-  for (std::size_t i = 1; i < words.size() && !options; ++i) write_file(words[i], {"", false}, false);
-  if (!options) return;
-  for (const auto& file : options->operands) write_file(file, {input_.value_or(""), known}, options->has('a'));
-}
-
 Truth ScriptEvaluator::run_program(const std::vector<std::string>& words) {
   auto bare = words;
   for (auto& word : bare) word = without_places(word);
@@ -269,13 +226,14 @@ Truth ScriptEvaluator::run_program(const std::vector<std::string>& words) {
   if (name_of(bare[0]) == "xargs")
     if (const auto out = run_xargs(words)) return *out;
   std::optional<std::string> output;
-  if (bare[0] == "cat" && bare.size() == 2 && bare[1] != "-")
-    output = text_of_file(bare[1]);
+  if (bare[0] == "cat" && bare.size() > 1)
+    output = joined_files(bare);
   else if (bare[0] == "readlink" || bare[0] == "realpath")
     output = tidied_paths(bare);
   else
     output = output_of(bare, input_);
   if (bare[0] == "tee") write_tee(bare);
+  if (name_of(bare[0]) == "rm" || name_of(bare[0]) == "unlink") remove_files(bare);
   if (output) {
     emit(*output);
     return Truth::yes;

@@ -311,6 +311,14 @@ class ScriptEvaluator {
   /// The text of a file that the script wrote or that exists.
   std::optional<std::string> text_of_file(const std::string& path);
   std::string found_file(const std::string& path) const;  ///< path of the existing file; empty if there is none
+  /// The one spelling of a path, relative to the initial working directory, whichever the current one is.
+  std::string file_key(const std::string& path) const;
+  bool is_removed(const std::string& key) const;  ///< by the script, and it did not write it again
+  void remove_files(const std::vector<std::string>& words);
+  /// The output of cat with files.
+  std::optional<std::string> joined_files(const std::vector<std::string>& words);
+  /// Adds the files written by the script that match `pattern`.
+  void add_written(std::vector<std::string>& out, const std::string& pattern) const;
 
   Reading reading_;
   const Choices& choices_;
@@ -325,8 +333,10 @@ class ScriptEvaluator {
   int levels_ = 0;                                       ///< number of loops to leave
   Output* output_ = nullptr;
   std::optional<std::string> input_;
-  std::map<Decision, std::size_t> decided_;  ///< index in Reading::decisions
-  std::set<std::string> assigned_;           ///< names assigned anywhere in the scripts
+  std::map<std::string, std::optional<std::string>> files_;  ///< those that the script writes; nothing: unknown text
+  std::set<std::string> removed_;                            ///< files and folders that it removes
+  std::map<Decision, std::size_t> decided_;                  ///< index in Reading::decisions
+  std::set<std::string> assigned_;                           ///< names assigned anywhere in the scripts
   int depth_ = 0, substitutions_ = 0;
   int code_ = 0;        ///< exit status of the last command; -1: unknown
   bool exact_ = false;  ///< `exit 3` or `return 3` gave it
