@@ -12,7 +12,8 @@
 #include "framework/interop/shell/variable.h"
 
 // Implementation of follow_script. Functions of ScriptEvaluator are in script_evaluator.cpp (commands), control.cpp
-// (if, loops, case), expansion.cpp and parameter_value.cpp (words), builtins.cpp, variables.cpp and programs.cpp.
+// (if, loops, case), expansion.cpp, file_patterns.cpp and parameter_value.cpp (words), script_files.cpp (what is read
+// and written), inner_shells.cpp and xargs.cpp (programs), builtins.cpp and variables.cpp.
 
 namespace tessera::shell {
 
