@@ -160,6 +160,7 @@ class ResumeFormats(harness.InOwnFolder):
                 self.assertIn(f"resuming from {form}/iter_0000002 after iteration 2", told)
                 kept = self.folder / form / "iter_0000004_of_another_program"
                 self.assertEqual((kept / file.relative_to(self.folder_of(4, form))).stat().st_size, 100)
+                self.assertIn("of another program", self.tessera("checkpoint", "list", form))
                 self.train(run=form, ckpt_format=form, ckpt_step=4, exit_interval=5)
 
     def test_weights_alone_say_which_option_begins_with_them(self):
