@@ -33,14 +33,11 @@ def reached_from(headers, folder):
     return reached
 
 
-def to_compile(headers):
-    """Of the headers those that changed since the last merge, themselves or by what they include: the others compiled then. And one of eight, which the
-    commit's hash chooses, as the compiler may have changed. All where the history of the commit is not there."""
-    base = state_before()
-    changed = changed_files(base) if base else None
+def to_compile(headers, changed, turn):
+    """Of the headers those that changed since the last merge, themselves or by what they include: the others compiled then. And one of eight, by the
+    number `turn`, as the compiler may have changed. All if `changed` is None: the history of the commit is not there."""
     if changed is None or "framework/public_headers.cmake" in changed:
         return headers
-    turn = int(git("rev-parse", "HEAD"), 16)
     return [header for number, header in enumerate(headers) if (number + turn) % 8 == 0 or not changed.isdisjoint(reached_from([header], SOURCE))]
 
 
@@ -73,7 +70,8 @@ class Extending(harness.InOwnFolder):
     def compile_alone(self, part):
         headers, public = self.install_headers(), public_headers_of(part)
         self.assertTrue(public)
-        public = to_compile(public)
+        base = state_before()
+        public = to_compile(public, changed_files(base) if base else None, int(git("rev-parse", "HEAD") or "0", 16))
 
         def complaint(header):
             return subprocess.run([os.environ["TESSERA_COMPILER"], "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{headers}",
@@ -90,6 +88,15 @@ class Extending(harness.InOwnFolder):
             others = re.findall(r"^#include <(.*[/.].*)>", (headers / header).read_text(), re.MULTILINE)
             self.assertEqual(others, [], f"{header} includes more than the standard library")
         self.assertEqual({str(path.relative_to(headers)) for path in headers.rglob("*.h")}, reached)
+
+    def test_headers_are_compiled_that_a_change_reaches_and_in_turn_all_others(self):
+        some = PUBLIC[:16]
+        self.assertEqual(to_compile(some, None, 0), some)
+        self.assertEqual(to_compile(some, {"framework/public_headers.cmake"}, 0), some)
+        self.assertEqual(sorted(header for turn in range(8) for header in to_compile(some, set(), turn)), sorted(some))
+        reached = [header for header in PUBLIC if "framework/base/error.h" in reached_from([header], SOURCE)]
+        self.assertGreater(len(reached), 5)
+        self.assertLessEqual(set(reached), set(to_compile(PUBLIC, {"framework/base/error.h"}, 0)))
 
     def test_each_public_header_of_operations_compiles_alone(self):
         self.compile_alone("operations")

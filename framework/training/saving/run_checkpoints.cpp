@@ -387,6 +387,7 @@ FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& 
                         const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
                         const std::string& recorded, std::vector<std::string>& notes, std::optional<std::int64_t> step,
                         const Unreadable& unreadable) {
+  constexpr auto another_step = "; give another iteration, or leave it out to continue from the newest checkpoint";
   const auto of_hosts = newest_of_hosts(world, options, recorded, notes, step);
   FoundNewest out;
   comm::together(world, "the search for checkpoints", [&] {
@@ -402,11 +403,11 @@ FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& 
     if (step && of_hosts.newest.checkpoint) return;
     if (step && own.empty() && !of_hosts.roots.empty())
       throw ConfigError(text("training_config.ckpt_step is ", *step, ", but the hosts do not have all parts of a good ",
-                             "checkpoint of that iteration in ", of_hosts.roots.begin()->string()));
+                             "checkpoint of that iteration in ", of_hosts.roots.begin()->string(), another_step));
     if (step && !own.empty()) {
       out = Search(options, mappings, notes, false).newest_of(of_step(own, *step, options.output_dir));
       if (!out.checkpoint)  // the search has told why
-        throw ConfigError(text("training_config.ckpt_step is ", *step, ", but ", notes.back()));
+        throw ConfigError(text("training_config.ckpt_step is ", *step, ", but ", notes.back(), another_step));
       set_aside_later(own, *step, notes);
       return;
     }
