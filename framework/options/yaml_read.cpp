@@ -288,6 +288,7 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
   value.kind = Value::Kind::group;
   std::vector<Value> merged;
   std::map<std::string, std::size_t> places;  // of each key so far
+  std::optional<std::int64_t> base_line;
   for (const auto& entry : node) {
     if (endless_) break;
     const auto here = on_line(origin, entry.first.Mark());
@@ -296,7 +297,13 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
       continue;
     }
     const auto key = entry.first.Scalar();
-    if (path.empty() && key == "base" && depth == 0 && environment_) continue;  // read before
+    if (path.empty() && key == "base" && depth == 0 && environment_) {  // read before
+      if (base_line)
+        report_.problem(here, key, text("'base' is given twice, first in line ", *base_line),
+                        "keep one of them; it may be a list");
+      base_line = here.line;
+      continue;
+    }
     const auto full = path.empty() ? key : path + "." + key;
     if (key == "<<") {
       merged.push_back(convert(entry.second, here, path, depth + 1));

@@ -8,6 +8,7 @@
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 #include "framework/gpt/data_path.h"
+#include "framework/gpt/gpt_data_options.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/rehearsal.h"
@@ -87,6 +88,15 @@ void set_length(const Recipe& recipe, std::int64_t steps, Figures& out) {
 std::int64_t samples(const std::unique_ptr<data::Dataset>& split) { return split ? split->samples() : 0; }
 
 }  // namespace
+
+std::string missing_data(const Recipe& recipe) {
+  try {
+    if (const auto* data = recipe.dataset.options<gpt::GptDataOptions>()) gpt::must_name_data(*data);
+    return "";
+  } catch (const ConfigError& error) {
+    return text("dataset_config.", error.what());
+  }
+}
 
 std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
   const auto* handler = recipe.resolved.at("dataset_config.handler_name");  // of texts

@@ -53,7 +53,7 @@ void must_train(const data::DataSplits& data) {
 
 std::unique_ptr<data::Sampler> order_of(const Recipe& recipe, const data::Dataset* data, std::int64_t replicas) {
   if (!data) return nullptr;
-  return recipe.sampler.make({data->samples(), recipe.batch.batch_size, replicas});
+  return recipe.sampler.make({data->samples(), recipe.batch.batch_size, recipe.replicas_of_order.value_or(replicas)});
 }
 
 std::unique_ptr<data::Sampler> validation_order(const Recipe& recipe, const data::Dataset* data,

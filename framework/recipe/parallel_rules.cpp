@@ -277,7 +277,9 @@ void check_ranks(const Recipe& recipe, std::int64_t world) {
 }
 
 void keep_global_batch(Recipe& recipe, std::int64_t full) {
-  recipe.batch.global_batch_size = recipe.batch_sizes(parallel::data_parallel_ranks(recipe.parallel, full)).global;
+  const auto replicas = parallel::data_parallel_ranks(recipe.parallel, full);
+  recipe.batch.global_batch_size = recipe.batch_sizes(replicas).global;
+  recipe.replicas_of_order = replicas;
   recipe.batch.micro_batch_num.reset();
   recipe.parallel.data_parallel_size.reset();
 }
@@ -286,11 +288,19 @@ std::vector<std::int64_t> numbers_of_ranks(const Recipe& recipe, std::int64_t fu
   auto other = recipe;
   keep_global_batch(other, full);
   const auto replicas = parallel::data_parallel_ranks(other.parallel, full);
+  // decrease_batch_size_if_needed rounds each step down to micro-batches of all replicas.
+  const auto has_same_steps = [&](std::int64_t count) {
+    if (!other.ramp.decrease_batch_size_if_needed || count == replicas) return true;
+    const auto samples = [&](std::int64_t ranks) {
+      return schedule::BatchPlan(other.ramp, other.batch_sizes(ranks)).full().samples;
+    };
+    return !other.ramp.rampup_batch_size && samples(count) == samples(replicas);
+  };
   std::vector<std::int64_t> all;
   for (std::int64_t count = 1; count <= replicas; ++count) {
     options::Report report;
     check_ranks(other, full / replicas * count, report);
-    if (report.good()) all.push_back(full / replicas * count);
+    if (report.good() && has_same_steps(count)) all.push_back(full / replicas * count);
   }
   return all;
 }

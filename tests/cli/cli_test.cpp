@@ -207,6 +207,24 @@ TEST_F(Program, AConditionThatIsNotKnownStopsWhateverReadsAScript) {
   const auto answered = tessera({"convert", "size.sh", "--arg", "2=small", "--arg", "3=1"});
   EXPECT_EQ(answered.code, 0) << answered.err;
   EXPECT_TRUE(has(answered.out, "num_layers: 2\n")) << answered.out;
+  EXPECT_NE(tessera({"diff", "run.yaml", "size.sh", "--arg", "2=small", "--arg", "3=1"}).code, 2);
+  const auto unused = tessera({"check", "run.yaml", "--env", "SIZE=small"});
+  EXPECT_EQ(unused.code, 2);
+  EXPECT_TRUE(has(unused.err, "how another program's launch script is read, and run.yaml is a recipe")) << unused.err;
+  write("env.sh", "python pretrain_gpt.py --num-layers $LAYERS\n");
+  const auto last = tessera({"convert", "env.sh", "--env", "LAYERS=1", "--env", "LAYERS=3"});
+  EXPECT_TRUE(has(last.out, "num_layers: 3\n")) << last.out << last.err;
+  const auto missing = tessera({"check", "env.sh", "--env", "LAYERS=3"});
+  EXPECT_TRUE(has(missing.err, "env.sh:1: model_config.hidden_size is missing")) << missing.err;
+}
+
+TEST_F(Program, ARecipeWithoutDataIsCheckedWithANote) {
+  const std::vector<std::string> gpt = {"check", "run.yaml", "--set", "dataset_config.dataset_type=gpt"};
+  const auto checked = tessera(gpt);
+  EXPECT_EQ(checked.code, 0);
+  EXPECT_TRUE(has(checked.err, "run.yaml: `tessera train` would refuse it: dataset_config.data_path is missing"))
+      << checked.err;
+  EXPECT_FALSE(has(tessera({"check", "run.yaml"}).err, "data_path is missing"));
 }
 
 TEST_F(Program, WhatIsAcceptedForCompatibilityIsOneLineUnlessAskedFor) {

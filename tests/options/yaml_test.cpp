@@ -92,6 +92,15 @@ TEST_F(Yaml, AKeyGivenTwiceIsAnErrorWithBothLines) {
             (Lines{"run.yaml:4: 'x' is given twice, first in line 2; keep one of them",
                    "run.yaml:6: 'a' is given twice, first in line 1; keep one of them"}));
   EXPECT_EQ(report.findings()[0].option, "a.x");
+  write("common.yaml", "c: 1\n");
+  EXPECT_EQ(problems("base: common.yaml\na: 1\nbase: absent.yaml\n"),
+            (Lines{"run.yaml:3: 'base' is given twice, first in line 1; keep one of them; it may be a list"}));
+}
+
+TEST_F(Yaml, AListThatASetLengthensIsTheSets) {
+  const auto tree = read("a: {x: [1, 2], y: [1, 2]}\n", {"a.x[3]=5", "a.y[1]=5"});
+  EXPECT_EQ(where(tree, "a.x"), "--set a.x[3]");
+  EXPECT_EQ(where(tree, "a.y"), "run.yaml:1");
 }
 
 TEST_F(Yaml, OfEqualNamesInJsonTheLastCounts) {

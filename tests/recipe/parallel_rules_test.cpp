@@ -410,6 +410,15 @@ TEST_F(ParallelRules, FewerReplicasThatDivideItKeepTheGlobalBatch) {
                                    p + "virtual_pipeline_model_parallel_size=2"}),
                              6),
             (Numbers{2, 4, 6}));
+  const auto rounded_down = [&](std::int64_t global, const Lines& more = {}) {
+    return numbers_of_ranks(read(Lines{text("dataset_config.global_batch_size=", global), "dataset_config.batch_size=1",
+                                       "dataset_config.decrease_batch_size_if_needed=true"} +
+                                 more),
+                            4);
+  };
+  EXPECT_EQ(rounded_down(8), (Numbers{1, 2, 4}));
+  EXPECT_EQ(rounded_down(10), Numbers{4}) << "a step has 8 samples on four replicas, and 10 on two";
+  EXPECT_EQ(rounded_down(8, {"dataset_config.rampup_batch_size=[4, 1, 40]"}), Numbers{4});
   auto recipe = read({"dataset_config.micro_batch_num=3", p + "data_parallel_size=4"});
   const auto resolved = resolved_yaml(recipe);
   keep_global_batch(recipe, 4);
@@ -418,6 +427,19 @@ TEST_F(ParallelRules, FewerReplicasThatDivideItKeepTheGlobalBatch) {
   EXPECT_EQ(recipe.batch.micro_batches(4), 3);
   check_ranks(recipe, 2);
   EXPECT_EQ(resolved_yaml(recipe), resolved) << "the recipe stays what was given";
+}
+
+TEST_F(ParallelRules, FewerReplicasReadTheSamplesInTheOrderOfAll) {
+  for (const std::string sharding : {"true", "false"}) {
+    auto recipe = read({"dataset_config.dataloader_type=cyclic", "dataset_config.data_sharding=" + sharding,
+                        "dataset_config.micro_batch_num=1"});
+    const auto on_all = open_data(recipe, 4);
+    keep_global_batch(recipe, 4);
+    const auto on_two = open_data(recipe, 2);
+    EXPECT_EQ(on_two.train_order->stride(), on_all.train_order->stride());
+    for (std::int64_t consumed = 0; consumed < 3 * on_all.splits->train->samples(); ++consumed)
+      ASSERT_EQ(on_two.train_order->index(consumed), on_all.train_order->index(consumed)) << consumed;
+  }
 }
 
 TEST_F(ParallelRules, ASharedOptimizerTakesLessOfEachRank) {
