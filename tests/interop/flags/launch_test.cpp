@@ -283,6 +283,18 @@ TEST_F(Launches, AVariableThatNobodyGivesDecidesNothingByItsValue) {
             "[ -f none/x ] (1): --x < -f none/x: in a copy of the script write true or false in its place\n");
 }
 
+TEST_F(Launches, AGivenVariableThatNoFileOfTheScriptNamesIsTold) {
+  const std::string script = "source sizes.sh\ntorchrun --nproc_per_node $GPUS pretrain.py --load ~/c\n";
+  write("sizes.sh", "LAYERS=${NUM_LAYERS:-2}\n");
+  const auto given = [&](const std::string& name) {
+    read(script, {{}, {{"GPUS", "8"}, {name, "4"}}});
+    return told();
+  };
+  EXPECT_TRUE(says(given("NUM_LAYER"), "--env NUM_LAYER: the script does not name this variable")) << told();
+  EXPECT_TRUE(says(told(), "did you mean 'NUM_LAYERS'?")) << told();
+  for (const char* named : {"NUM_LAYERS", "GPUS", "HOME"}) EXPECT_FALSE(says(given(named), "does not name")) << told();
+}
+
 TEST_F(Launches, AScriptsAnswerForAVariableThatIsNotSetIsTakenAndTold) {
   const auto reading = read(
       "GPUS=${GPUS:-8}\nif [ -z \"$LR\" ]; then RATE=1; fi\n[ \"$W\" = \"\" ] && W=2\n"
