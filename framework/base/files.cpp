@@ -239,6 +239,22 @@ void write_file_atomic(const fs::path& path, std::span<const std::span<const std
   sync_folder(path.parent_path());
 }
 
+void write_output(const fs::path& path, std::string_view content) {
+  std::error_code unknown;
+  if (!fs::exists(path, unknown) || fs::is_directory(path, unknown)) return write_file_atomic(path, content);
+  if (fs::is_regular_file(path, unknown)) return write_file_atomic(fs::canonical(path), content);
+  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC); });
+  const bool good = descriptor >= 0 && write_all(descriptor, content);
+  const auto why = errno;
+  const bool closed = descriptor < 0 || ::close(descriptor) == 0;
+  if (!good || !closed) refuse(path, "cannot be written", good ? errno : why);
+}
+
+std::string name_of_folder(const fs::path& folder) {
+  const auto path = fs::absolute(folder).lexically_normal();
+  return (path.filename().empty() ? path.parent_path() : path).filename().string();
+}
+
 void sync_folder(const fs::path& folder) {
   const fs::path path = folder.empty() ? "." : folder;
   const int descriptor = open_or_refuse(path, O_RDONLY | O_DIRECTORY, "cannot be opened");

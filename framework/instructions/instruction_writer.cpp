@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "framework/base/files.h"
+#include "framework/base/start_threads.h"
 #include "framework/files/input_stream.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/instructions/instruction_encoding.h"
@@ -219,7 +220,8 @@ class InstructionWriteRun {
     outcomes_.assign(batch_.size(), {});
     const auto workers = encoders_.size();
     std::vector<std::thread> threads;
-    for (std::size_t w = 1; w < workers; ++w) threads.emplace_back([this, w] { encode_rows(w); });
+    start_threads(
+        threads, workers - 1, "encoding of rows", [this](std::size_t w) { encode_rows(w + 1); }, [] {});
     encode_rows(0);
     for (auto& thread : threads) thread.join();
   }

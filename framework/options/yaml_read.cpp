@@ -337,6 +337,13 @@ void Reader::merge(Value& into, std::set<std::string>& known, const Value& from,
     report_.problem(from.origin, path, "'<<' takes a map, or a list of maps");
 }
 
+/// Whether a part of a value of --set is a comment or a directive to YAML: "run #1", "%x".
+bool loses_words(const std::string& given, const Value& value) {
+  if (value.kind == Value::Kind::none) return given.find_first_of("#%") != std::string::npos;
+  const char first = given[given.find_first_not_of(" \t")];
+  return value.kind == Value::Kind::scalar && given.find(" #") != std::string::npos && first != '"' && first != '\'';
+}
+
 }  // namespace
 
 Value read_yaml(const std::string& file_name, const std::vector<std::string>& sets, Report& report) {
@@ -361,8 +368,14 @@ void lay_sets(Value& tree, const std::vector<std::string>& sets, Report& report)
       continue;
     }
     try {
-      auto value = reader.read(set.substr(equals + 1), origin, path);
+      const auto given = set.substr(equals + 1);
+      auto value = reader.read(given, origin, path);
       if (value.wrong) continue;
+      if (loses_words(given, value)) {
+        report.problem(origin, path, text("of '", given, "' YAML reads '", value.scalar, "' only"),
+                       text("put the value into quotes that YAML reads: '", path, "=\"", given, "\"'"));
+        continue;
+      }
       value.origin = origin;
       if (path.find('.') != std::string::npos || value.kind == Value::Kind::group)
         tree.set(path, std::move(value));

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "framework/base/crc32c.h"
 #include "framework/base/error.h"
 #include "framework/base/number_text.h"
 #include "framework/runs/row_scanner.h"
@@ -31,7 +32,21 @@ PlainReport::PlainReport(const std::filesystem::path& folder, std::string label)
   if (!label_.empty()) label_ += "  ";
 }
 
-void PlainReport::take_row(std::string_view line, std::size_t known, std::deque<std::string>& rows) const {
+/// Whether a row is one that was told before metrics.jsonl was cut: a resumed run goes on behind the rows that it keeps.
+bool PlainReport::is_kept(std::string_view line, std::size_t known) {
+  const auto sum = crc32c(line);
+  if (known > 0 && kept_ > 0) {  // the newest row got members
+    sums_[kept_ - 1] = sum;
+    return false;
+  }
+  if (kept_ < sums_.size() && sums_[kept_] == sum) return ++kept_, true;
+  sums_.resize(kept_++);
+  sums_.push_back(sum);
+  return false;
+}
+
+void PlainReport::take_row(std::string_view line, std::size_t known, std::deque<std::string>& rows) {
+  if (is_kept(line, known)) return;
   // Of an object that got members, only these are new, but its iteration is needed.
   runs::RowScanner row(line);
   double iteration = -1;
@@ -50,11 +65,15 @@ void PlainReport::take_row(std::string_view line, std::size_t known, std::deque<
 
 std::string PlainReport::news(double now, std::size_t most) {
   std::deque<std::string> lines;
-  rows_.refresh({[&lines] { lines.clear(); },
+  rows_.refresh({[&] {
+                   lines.clear();
+                   kept_ = 0;
+                 },
                  [&](std::string_view line, std::size_t known) {
                    take_row(line, known, lines);
                    if (lines.size() > most) lines.pop_front();
                  }});
+  sums_.resize(kept_);  // a step that is done again is told again
   run_.refresh();
   const auto& events = run_.events();
   const auto count = static_cast<std::int64_t>(events.all().size()) + events.left_out();

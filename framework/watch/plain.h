@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "framework/runs/run_reader.h"
 
@@ -24,12 +25,15 @@ class PlainReport {
   const runs::RunReader& run() const { return run_; }
 
  private:
-  void take_row(std::string_view line, std::size_t known, std::deque<std::string>& rows) const;
+  bool is_kept(std::string_view line, std::size_t known);
+  void take_row(std::string_view line, std::size_t known, std::deque<std::string>& rows);
 
   runs::RunReader run_;
   runs::AppendedLines rows_;
   std::string label_, state_;
   std::int64_t events_ = 0;
+  std::vector<std::uint32_t> sums_;  ///< of the rows that were told
+  std::size_t kept_ = 0;             ///< rows of the present metrics.jsonl that were told
 };
 
 }  // namespace tessera::watch

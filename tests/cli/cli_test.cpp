@@ -218,6 +218,37 @@ TEST_F(Program, AConditionThatIsNotKnownStopsWhateverReadsAScript) {
   EXPECT_TRUE(has(missing.err, "env.sh:1: model_config.hidden_size is missing")) << missing.err;
 }
 
+TEST_F(Program, NumbersOfArgumentsAreDecimal) {
+  for (const char* wrong : {"010", "0x10", "1'0"}) {
+    const auto told = tessera({"check", "run.yaml", "--ranks", wrong});
+    EXPECT_EQ(told.code, 2) << wrong;
+    EXPECT_TRUE(has(told.err, text("'", wrong, "' is not a whole number"))) << told.err;
+  }
+  EXPECT_EQ(tessera({"check", "run.yaml", "--ranks", "1"}).code, 0);
+}
+
+TEST_F(Program, TheValueOfAnOptionBeforeACommandIsNotTakenForACommand) {
+  const auto told = tessera({"--log-level", "debug", "check"});
+  EXPECT_TRUE(has(told.err, "RECIPE is required")) << told.err;
+}
+
+TEST_F(Program, AnExportedFileNeverReplacesOneOfTheRun) {
+  std::filesystem::create_directory("run");
+  write("run/metrics.jsonl", "{\"iteration\": 1, \"loss\": 2.5}\n");
+  write("run/events.jsonl", "{}\n");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"export", "run", "--to", "csv", "-o", "run/metrics.jsonl"},
+        {"export", "run", "--to", "prometheus", "-o", "run/events.jsonl"},
+        {"report", "run", "--force", "-o", "run/metrics.jsonl"}}) {
+    const auto told = tessera(words);
+    EXPECT_EQ(told.code, 2) << told.out;
+    EXPECT_TRUE(has(told.err, "would overwrite the input")) << told.err;
+  }
+  EXPECT_EQ(read_file("run/metrics.jsonl"), "{\"iteration\": 1, \"loss\": 2.5}\n");
+  EXPECT_EQ(tessera({"export", "run", "--to", "csv", "-o", "run/metrics.csv"}).code, 0);
+  EXPECT_EQ(tessera({"export", "run", "--to", "csv", "-o", "run/metrics.csv"}).code, 0);
+}
+
 TEST_F(Program, ARecipeWithoutDataIsCheckedWithANote) {
   const std::vector<std::string> gpt = {"check", "run.yaml", "--set", "dataset_config.dataset_type=gpt"};
   const auto checked = tessera(gpt);

@@ -248,6 +248,17 @@ TEST_F(Yaml, AKeyGivenTwiceIsAnErrorInAnyKindOfMap) {
   EXPECT_EQ(problems("g: 1\nh: 2\ng: 3\n"), Lines{"run.yaml:3: 'g' is given twice, first in line 1; keep one of them"});
 }
 
+TEST_F(Yaml, AValueOfWhichYamlReadsOnlyAPartIsRefused) {
+  EXPECT_EQ(text(read("a: {x: 1}\n", {"a.x=\"run #1\"", "a.y=run#1", "a.z='%x'"})),
+            "{a: {x: run #1, y: run#1, z: %x}}");
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(problems("a: {x: 1}\n", {"a.x=run #1", "a.y=%x", "a.z=#1"}),
+            (Lines{"--set a.x: of 'run #1' YAML reads 'run' only; put the value into quotes that YAML reads: "
+                   "'a.x=\"run #1\"'",
+                   "--set a.y: of '%x' YAML reads '' only; put the value into quotes that YAML reads: 'a.y=\"%x\"'",
+                   "--set a.z: of '#1' YAML reads '' only; put the value into quotes that YAML reads: 'a.z=\"#1\"'"}));
+}
+
 TEST_F(Yaml, SetsLayOneValueOverTheRecipe) {
   const auto tree = read("a: {x: 1, list: [1, 2], map: {p: 1, q: 2}}\n",
                          {"a.x=[3, 4]", "a.list[1]=5", "a.map={q: 3}", "a.new.deep=1e-5", "a.none="});

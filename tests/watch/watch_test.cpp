@@ -337,6 +337,20 @@ TEST_F(WatchTest, PlainLinesComeOnceForEachStepAndEvent) {
   EXPECT_TRUE(report.over(wall_time()));
 }
 
+TEST_F(WatchTest, PlainLinesTellNoRowAgainThatAResumedRunKeeps) {
+  const auto row = [](int iteration, double loss) {
+    return text("{\"iteration\": ", iteration, ", \"loss\": ", loss, "}\n");
+  };
+  std::filesystem::create_directory("run");
+  write("run/metrics.jsonl", row(1, 5) + row(2, 4) + row(3, 3.5));
+  PlainReport report("run", "");
+  report.news(1, 20);
+  write("run/metrics.jsonl", row(1, 5) + row(2, 4));
+  EXPECT_EQ(report.news(1, 20), "");
+  append("run/metrics.jsonl", row(3, 3.5) + row(4, 3));
+  EXPECT_EQ(report.news(1, 20), "iteration 3  loss 3.5\niteration 4  loss 3\n");
+}
+
 TEST_F(WatchTest, RunsAreFoundNewestFirst) {
   for (const char* name : {"a/b/old", "new", "a/b/c/d/too_deep"}) {
     std::filesystem::create_directories(name);
