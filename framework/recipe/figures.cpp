@@ -12,6 +12,7 @@
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/rehearsal.h"
+#include "framework/recipe/rules.h"
 #include "framework/training/state/model_state.h"
 #include "framework/training/state/trained_names.h"
 
@@ -167,7 +168,10 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   parts.may_write_caches = false;
   const auto data = recipe.dataset.make(std::move(parts));
   out.train_samples = samples(data->train);
-  if (recipe.training.epochs) set_length(recipe, epoch_iterations(recipe, out.train_samples, ranks), out);
+  if (recipe.training.epochs) {
+    set_length(recipe, epoch_iterations(recipe, out.train_samples, ranks), out);
+    require_learning_rate(recipe, out.steps, ranks);
+  }
   out.valid_samples = samples(data->valid);
   for (const auto& set : data->valid_sets) out.valid_samples += samples(set.data);
   out.test_samples = samples(data->test);

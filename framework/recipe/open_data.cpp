@@ -12,6 +12,7 @@
 #include "framework/multimodal/row_encoder.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
+#include "framework/recipe/rules.h"
 
 namespace tessera::recipe {
 namespace {
@@ -59,7 +60,19 @@ std::unique_ptr<data::Sampler> order_of(const Recipe& recipe, const data::Datase
 std::unique_ptr<data::Sampler> validation_order(const Recipe& recipe, const data::Dataset* data,
                                                 std::int64_t replicas) {
   if (data && recipe.training.full_validation) return data::repeated(data::single_pass(*data), data->samples());
-  return order_of(recipe, data, replicas);
+  auto order = order_of(recipe, data, replicas);
+  if (!order || recipe.sampler.type != "single" || data->samples() < 1) return order;
+  // A run that was resumed with fewer evaluations to come has consumed samples beyond those that are prepared for it.
+  const auto step = recipe.batch_sizes(replicas).global;
+  return data::repeated(std::move(order), std::max<std::int64_t>(data->samples() / step, 1) *
+                                              std::min<std::int64_t>(step, data->samples()));
+}
+
+/// A last step within rampup_batch_size may exceed train_samples, and so what was prepared.
+std::unique_ptr<data::Sampler> training_order(const Recipe& recipe, const data::Dataset& data, std::int64_t replicas) {
+  auto order = order_of(recipe, &data, replicas);
+  if (!recipe.ramp.rampup_batch_size || !recipe.batch.in_samples() || recipe.sampler.type != "single") return order;
+  return data::repeated(std::move(order), data.samples());
 }
 
 void count_epoch(const Recipe& recipe, std::int64_t replicas, training::RunData& data) {
@@ -196,6 +209,7 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
     auto train = make(1, true, false);
     must_train(*train);
     data.iterations = epoch_iterations(recipe, train->train->samples(), replicas);
+    require_learning_rate(recipe, data.iterations, replicas);
     data.splits = make(data.iterations, false, true);
     data.splits->train = std::move(train->train);
   } else {
@@ -203,7 +217,7 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
   }
   must_train(*data.splits);
   must_be_as_declared(recipe, *data.splits);
-  data.train_order = order_of(recipe, data.splits->train.get(), replicas);
+  data.train_order = training_order(recipe, *data.splits->train, replicas);
   data.valid_order = validation_order(recipe, data.splits->valid.get(), replicas);
   data.test_order = order_of(recipe, data.splits->test.get(), replicas);
   for (const auto& set : data.splits->valid_sets)

@@ -160,10 +160,14 @@ void check_micro_batches(const Recipe& r, std::int64_t ranks, options::Report& r
   const std::vector<std::string> about = {"dataset_config.micro_batch_num", "dataset_config.global_batch_size",
                                           cut + "virtual_pipeline_model_parallel_size", cut + "num_layer_list"};
   const schedule::BatchPlan plan(r.ramp, r.batch_sizes(ranks));
-  for (const auto micro_batches : {plan.full().micro_batches, plan.planned(0).micro_batches}) {
-    shape.micro_batches = micro_batches;
-    tell_all(r, report, parallel::mistakes_of_schedule(shape), about);
-  }
+  const auto is_good = [&](const schedule::StepSize& size) {
+    shape.micro_batches = size.micro_batches;
+    const auto mistakes = parallel::mistakes_of_schedule(shape);
+    tell_all(r, report, mistakes, about);
+    return mistakes.empty();
+  };
+  if (is_good(plan.full()))
+    plan.each_size(r.length(ranks).samples, [&](const auto& size, std::int64_t) { return is_good(size); });
 }
 
 void check_number_of_ranks(const Recipe& r, options::Report& report) {

@@ -50,6 +50,21 @@ TEST_F(ParallelRules, AListOfLayersIsHeldToTheModelAtItsLine) {
             Lines{});
 }
 
+TEST_F(ParallelRules, EverySizeOfARampMustFitInterleavedStages) {
+  const Lines sets = {"training_config.training_iters=0",
+                      "dataset_config.train_samples=1000",
+                      p + "pipeline_model_parallel_size=2",
+                      p + "virtual_pipeline_model_parallel_size=2",
+                      "dataset_config.batch_size=1",
+                      "dataset_config.global_batch_size=4",
+                      "dataset_config.rampup_batch_size=[2, 1, 300]"};
+  EXPECT_EQ(problems_on(2, sets),
+            Lines{"--set dataset_config.global_batch_size: a step's 3 micro batches in groups of 2 leave a last group "
+                  "of 1, fewer than the 2 stages; change the number of micro batches, or give "
+                  "microbatch_group_size_per_vp_stage"});
+  EXPECT_EQ(problems_on(2, sets + Lines{"dataset_config.rampup_batch_size=[2, 2, 300]"}), Lines{});
+}
+
 TEST_F(ParallelRules, WhatContextRanksShareMustDivideAtItsLine) {
   EXPECT_EQ(problems("parallel_config:\n  context_parallel_size: 3\n"),
             Lines{"run.yaml:1: seq_length 16 is not divisible by 2 x context_parallel_size 3; give 12 or 18"});

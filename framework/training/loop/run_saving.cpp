@@ -29,7 +29,7 @@ void RunSaving::resumed() {
 void RunSaving::begin_iteration() {
   const auto micro_batches = run_.next_step().micro_batches;
   auto& before = run_.numbers.micro_batches;
-  if (o_.save_interval && before > 0 && micro_batches != before) save_now(false);
+  if (o_.save_interval.value_or(0) > 0 && before > 0 && micro_batches != before) save_now(false);
   before = micro_batches;
 }
 
