@@ -115,23 +115,22 @@ std::string nearest_to(const std::string& pattern, std::vector<std::string> name
   return all;
 }
 
-void check_parameter_groups(const Recipe& recipe, options::Report& report) {
+void note_idle_rules(const Recipe& recipe, options::Report& report) {
   const auto& groups = recipe.groups;
   const auto ends = groups.no_weight_decay_params.value_or(std::vector<std::string>{});
   if (!report.good() || (groups.param_rules.empty() && ends.empty())) return;
   const auto names = names_of_model(recipe);
+  const auto note = [&](const std::string& words, const std::string& how, const options::Origin& at) {
+    report.note(at, text("'", words, "' ", how, " the name of no parameter; ", nearest_to(words, names)));
+  };
   std::vector<std::string> patterns;
   for (const auto& rule : groups.param_rules) patterns.push_back(rule.params);
-  const std::string rules = "optimizer_config.param_rules", spared = "optimizer_config.no_weight_decay_params";
-  for_items(recipe, rules, patterns, [&](const std::string& pattern, const options::Origin& at) {
+  for_items(recipe, "optimizer_config.param_rules", patterns, [&](const std::string& pattern, const auto& at) {
     if (std::ranges::none_of(names, [&](const auto& name) { return optim::fits(pattern, name); }))
-      report.problem(at, rules, text("'", pattern, "' matches the whole name of no parameter"),
-                     nearest_to(pattern, names), "param_rules");
+      note(pattern, "matches", at);
   });
-  for_items(recipe, spared, ends, [&](const std::string& end, const options::Origin& at) {
-    if (std::ranges::none_of(names, [&](const auto& name) { return name.ends_with(end); }))
-      report.note(
-          at, text("no_weight_decay_params: the name of no parameter ends with '", end, "'; ", nearest_to(end, names)));
+  for_items(recipe, "optimizer_config.no_weight_decay_params", ends, [&](const std::string& end, const auto& at) {
+    if (std::ranges::none_of(names, [&](const auto& name) { return name.ends_with(end); })) note(end, "ends", at);
   });
 }
 

@@ -247,7 +247,6 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"one residual", {m + "shared_parallel_norm=true"}},
       {"rotary_percent", {m + "position_embedding_type=rope", m + "rotary_percent=0.1"}},
       {"rotary_percent", {m + "multi_latent_attention=true", m + "rotary_percent=0.5"}},
-      {"param_rules", {o + "param_rules=[{params: nothing, lr_mult: 2}]"}},
       {"rope scaling", {m + "rope_scaling_low_freq_factor=9"}},
       {"scale_embeddings", {m + "scale_embeddings=true"}},
       {"embedding_multiplier", {m + "embedding_multiplier=2"}},
