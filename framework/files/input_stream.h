@@ -32,6 +32,17 @@ class InputStream {
 /// be opened, or its name ends in .gz, .zst or .xz and its content is something else.
 std::unique_ptr<InputStream> open_input(const std::string& name);
 
+/// Throws ConfigError if the input does not exist, is a folder, or is a regular file that open_input() refuses. Takes no
+/// byte from a pipe.
+void check_input(const std::string& name);
+
+/// Whether the input gives its bytes only once: standard input, a pipe, a device.
+bool is_read_once(const std::string& name);
+
+/// Throws ConfigError if the input gives its bytes only once. `reason` says what reads it twice: "--partitions counts
+/// its lines first".
+void refuse_read_once(const std::string& name, const std::string& reason);
+
 /// Whether the file can be memory-mapped: it is a regular file without compression.
 bool is_plain_file(const std::string& name);
 

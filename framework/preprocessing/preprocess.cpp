@@ -154,7 +154,7 @@ void PreprocessRun::encode(const Progress& progress) {
   bool known = true;
   for (const auto& input : plan_.inputs) {
     const auto size = files::size_of_input(input.name);
-    known = known && (size > 0 || input.name != "-");
+    known = known && !files::is_read_once(input.name);
     total.all_bytes += size;
   }
   if (!known) total.all_bytes = 0;
