@@ -64,9 +64,10 @@ class Files {
   // All are complete before the first gets its name.
   void finish(const tokenizers::Tokenizer& tokenizer) {
     for (const auto& one : files_) one->seal();
-    for (const auto& key : keys_) {
-      indexed::IndexedDatasetBuilder::publish(name(prefix_, key));
-      if (key.ends_with("input_ids")) tokenizers::write_origin(name(prefix_, key), tokenizer);
+    for (const auto& one : files_) one->require_own_files();
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      files_[i]->publish();
+      if (keys_[i].ends_with("input_ids")) tokenizers::write_origin(name(prefix_, keys_[i]), tokenizer);
     }
   }
   std::int64_t samples() const { return files_[0]->sequences(); }
