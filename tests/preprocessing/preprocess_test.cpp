@@ -58,6 +58,22 @@ TEST_F(Preprocess, ATokenizerWithoutAnEndOfDocumentIsRefusedOnlyIfOneIsToBeAppen
   EXPECT_EQ(documents("out_text_document"), (std::vector<Ids>{{1, 0, 2}}));
 }
 
+// 70000 in 16 bits is 4464, which is another token, or none.
+TEST_F(Preprocess, AnIdThatTheTypeOfTheFileCannotHoldIsRefused) {
+  make_folder("tokenizer");
+  write("tokenizer/tokenizer.json", R"({"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+      "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 70000, "c": 65535, "?": 2}, "unk_token": "?"}})");
+  const auto tokenizer =
+      chosen(tokenizers::tokenizers(), {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "tokenizer"}});
+  auto request = of("in.jsonl");
+  request.append_eod = false;
+  write("in.jsonl", "{\"text\": \"a c\"}\n{\"text\": \"a b\"}\n");
+  expect_refused([&] { preprocess(*tokenizer, request); }, {"in.jsonl:2:", "id 70000", "has only 4", "without holes"});
+  write("in.jsonl", "{\"text\": \"a c\"}\n");
+  preprocess(*tokenizer, request);
+  EXPECT_EQ(documents("out_text_document"), (std::vector<Ids>{{0, 65535}}));
+}
+
 TEST_F(Preprocess, ThreadsChangeNoByte) {
   std::string lines;
   for (int i = 0; i < 1000; ++i) lines += text("{\"text\": \"", i % 500, i % 3 == 0 ? "" : " 7", "\"}\n");
