@@ -44,6 +44,7 @@ PreprocessPlan::PreprocessPlan(const tokenizers::Tokenizer& tokenizer, const Pre
   encoding.dealing.partitions = request.partitions;
   choose_inputs(request);
   choose_formats(request);
+  for (auto& input : inputs) input.may_be_cut = tokenizer.may_be_cut_at_lines();
   if (request.partitions > 1 && encoding.dealing.rule == Dealing::Rule::one) deal(request);
   choose_outputs(tokenizer, request);
 }
