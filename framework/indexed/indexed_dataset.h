@@ -52,6 +52,11 @@ class IndexedDataset final : public TokenSource {
   /// Throws BadSampleError, naming the position, for a token of an int64 file that does not fit into 32 bits and for
   /// bytes with a wrong checksum; IoError if the system cannot read them.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const override;
+  /// Throws BadSampleError if bytes [first, end) of the .bin file lie in a chunk whose checksum is wrong; nothing without
+  /// PREFIX.crc.
+  void verify_bytes(std::uint64_t first, std::uint64_t end) const {
+    if (checksums_) verify(first, end);
+  }
   void require_intact() const override { index_.require_intact(); }
   std::int64_t document_of(std::int64_t sequence) const override;
   std::string place(std::int64_t sequence, std::int64_t offset) const override;
