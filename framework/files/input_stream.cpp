@@ -355,6 +355,11 @@ void refuse_read_once(const std::string& name, const std::string& reason) {
                          " can be read only once; give a file"));
 }
 
+void refuse_compressed(const std::string& name, std::string_view begin) {
+  if (const auto found = by_content(begin); found != Compression::none)
+    throw ConfigError(text(name, ": is compressed (", name_of(found), "); unpack it first"));
+}
+
 bool is_plain_file(const std::string& name) {
   return is_regular(name) && by_content(Stored(name).begin()) == Compression::none;
 }

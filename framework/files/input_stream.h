@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::files {
@@ -42,6 +43,9 @@ bool is_read_once(const std::string& name);
 /// Throws ConfigError if the input gives its bytes only once. `reason` says what reads it twice: "--partitions counts
 /// its lines first".
 void refuse_read_once(const std::string& name, const std::string& reason);
+
+/// Throws ConfigError if `begin`, the first bytes of the file `name`, are those of a compressed file.
+void refuse_compressed(const std::string& name, std::string_view begin);
 
 /// Whether the file can be memory-mapped: it is a regular file without compression.
 bool is_plain_file(const std::string& name);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/files/input_file.h"
+#include "framework/files/input_stream.h"
 #include "framework/files/json_line.h"
 #include "framework/unicode/utf8.h"
 
@@ -42,6 +43,7 @@ std::vector<std::string_view> cut_long_text(std::string_view text) {
 TextFile::TextFile(const std::string& name, TextFormat format)
     : name_(name), format_(format), file_(map_input(name, "input")) {
   all_ = {reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()};
+  refuse_compressed(name, all_.substr(0, 8));
 }
 
 std::string_view TextFile::next_line() {

@@ -36,7 +36,7 @@ struct RawDocument {
 /// ConfigErrors that begin with "file:line:", and IoErrors if the file is truncated while it is read.
 class TextFile {
  public:
-  /// Throws ConfigError when the file cannot be read.
+  /// Throws ConfigError when the file cannot be read, or is compressed.
   TextFile(const std::string& name, TextFormat format);
 
   /// Reads the next document; returns false at the end. Its bytes are valid as long as this object.

@@ -155,6 +155,13 @@ TEST_F(Preprocess, AFileThatMayNotBeCutIsEncodedAsOneText) {
   expect_refused([&] { reader.next(chunk); }, {"in.txt: the text has 20000 bytes", "at most 10000", "--format"});
 }
 
+// train-bpe called its bytes no UTF-8.
+TEST_F(Preprocess, ATextFileThatIsCompressedIsRefused) {
+  write("in.txt", "\x28\xB5\x2F\xFD and so on");
+  expect_refused([] { files::TextFile("in.txt", files::TextFormat::whole_file); },
+                 {"in.txt: is compressed (Zstandard)"});
+}
+
 TEST_F(Preprocess, ParagraphsKeepTheirLines) {
   write("in.txt", "one\n two\n\nthree\n");
   files::TextFile file("in.txt", files::TextFormat::blank_lines);
