@@ -23,8 +23,8 @@ struct FolderUse {
 /// as free.
 FolderUse folder_use(const std::filesystem::path& folder);
 
-/// The process that holds a lock of flock() on the file with this inode, as this host lists it; 0 if the process belongs
-/// to another PID namespace. Nothing if no process of this host holds one, or the system has no such list.
+/// The process that holds a lock of flock() on the file with this inode, as this host lists it; 0 if the process
+/// belongs to another PID namespace. Nothing if no process of this host holds one, or the system has no such list.
 std::optional<::pid_t> flock_owner(::ino_t inode);
 
 }  // namespace tessera

@@ -8,10 +8,10 @@
 
 namespace tessera::files {
 
-/// A file for buffered appending that can be read back, and continued after a crash. It holds a lock (flock) on the file
-/// while it lives, so that no two processes write to one file; the system releases it however the process ends. Every
-/// failure is an IoError with the file name, the attempted operation and the system's reason. The destructor discards
-/// data that flush() has not written.
+/// A file for buffered appending that can be read back, and continued after a crash. It holds a lock (flock) on the
+/// file while it lives, so that no two processes write to one file; the system releases it however the process ends.
+/// Every failure is an IoError with the file name, the attempted operation and the system's reason. The destructor
+/// discards data that flush() has not written.
 class AppendFile {
  public:
   AppendFile() = default;

@@ -33,8 +33,8 @@ class InputStream {
 /// be opened, or its name ends in .gz, .zst or .xz and its content is something else.
 std::unique_ptr<InputStream> open_input(const std::string& name);
 
-/// Throws ConfigError if the input does not exist, is a folder, or is a regular file that open_input() refuses. Takes no
-/// byte from a pipe.
+/// Throws ConfigError if the input does not exist, is a folder, or is a regular file that open_input() refuses. Takes
+/// no byte from a pipe.
 void check_input(const std::string& name);
 
 /// Whether the input gives its bytes only once: standard input, a pipe, a device.

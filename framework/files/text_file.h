@@ -20,10 +20,10 @@ enum class TextFormat {
 /// The format by file name: .txt, .text and .md are whole_file, all others json_lines.
 TextFormat format_by_name(const std::string& name);
 
-/// Divides a long text into about 200 parts of 4 kB to 1 MB each, cut behind a line end between two ASCII characters that
-/// are no blanks, of which the second is not '/'. There the expressions of GPT-2 and tiktoken cut too, so that the ids of
-/// the parts are the ids of the whole; see Tokenizer::may_be_cut_at_lines(). As sequences of one document, the parts make
-/// splitting and shuffling effective.
+/// Divides a long text into about 200 parts of 4 kB to 1 MB each, cut behind a line end between two ASCII characters
+/// that are no blanks, of which the second is not '/'. There the expressions of GPT-2 and tiktoken cut too, so that the
+/// ids of the parts are the ids of the whole; see Tokenizer::may_be_cut_at_lines(). As sequences of one document, the
+/// parts make splitting and shuffling effective.
 std::vector<std::string_view> cut_long_text(std::string_view text);
 
 /// The unparsed bytes of a document in the file.

@@ -52,8 +52,8 @@ class IndexedDataset final : public TokenSource {
   /// Throws BadSampleError, naming the position, for a token of an int64 file that does not fit into 32 bits and for
   /// bytes with a wrong checksum; IoError if the system cannot read them.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const override;
-  /// Throws BadSampleError if bytes [first, end) of the .bin file lie in a chunk whose checksum is wrong; nothing without
-  /// PREFIX.crc.
+  /// Throws BadSampleError if bytes [first, end) of the .bin file lie in a chunk whose checksum is wrong; nothing
+  /// without PREFIX.crc.
   void verify_bytes(std::uint64_t first, std::uint64_t end) const {
     if (checksums_) verify(first, end);
   }
@@ -144,8 +144,8 @@ class IndexedDatasetBuilder {
   void require_own_files() const;
   /// Renames the sealed files to their final names. Throws IoError as require_own_files() does.
   void publish();
-  /// Renames the files of `prefix`, which a process sealed that ended; does nothing for files that were renamed already.
-  /// Throws ConfigError if a process is still writing them.
+  /// Renames the files of `prefix`, which a process sealed that ended; does nothing for files that were renamed
+  /// already. Throws ConfigError if a process is still writing them.
   static void publish(const std::string& prefix);
   /// Throws ConfigError if a process is writing the files of `prefix`.
   static void refuse_if_open(const std::string& prefix);

@@ -271,7 +271,8 @@ void Engine::set_split_special_tokens(bool split) {
   refresh_finders();
 }
 
-// Templates and other normalizers add to a text, or take from its ends. A token with lstrip takes the line end before it.
+// Templates and other normalizers add to a text, or take from its ends. A token with lstrip takes the line end before
+// it.
 bool Engine::may_be_cut_at_lines() const {
   const auto spans_lines = [](const AddedToken& token) {
     return token.lstrip || token.content.find('\n') != std::string::npos;
