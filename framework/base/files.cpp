@@ -360,20 +360,25 @@ FolderLock::~FolderLock() {
   ::close(descriptor_);
 }
 
+std::optional<::pid_t> flock_owner(::ino_t inode) {
+  std::ifstream locks("/proc/locks");
+  // "1: FLOCK  ADVISORY  WRITE 1234 00:2f:5678 0 EOF": only the inode, since some file systems give stat() another
+  // device.
+  for (std::string line, number, kind, mode, access, process, place; std::getline(locks, line);) {
+    std::istringstream words(line);
+    words >> number >> kind >> mode >> access >> process >> place;
+    if (kind == "FLOCK" && place.substr(place.rfind(':') + 1) == std::to_string(inode))
+      return static_cast<::pid_t>(std::strtol(process.c_str(), nullptr, 10));
+  }
+  return {};
+}
+
 namespace {
 
 /// Whether /proc/locks has a lock of flock() on the file. Without that list: whether the process exists.
 bool is_locked(const struct ::stat& file, ::pid_t owner) {
-  std::ifstream locks("/proc/locks");
-  if (!locks) return ::kill(owner, 0) == 0 || errno == EPERM;
-  // "1: FLOCK  ADVISORY  WRITE 1234 00:2f:5678 0 EOF": only the inode, since some file systems give stat() another
-  // device. The process is 0 where it belongs to another name space.
-  for (std::string line, number, kind, mode, access, process, place; std::getline(locks, line);) {
-    std::istringstream words(line);
-    words >> number >> kind >> mode >> access >> process >> place;
-    if (kind == "FLOCK" && place.substr(place.rfind(':') + 1) == std::to_string(file.st_ino)) return true;
-  }
-  return false;
+  if (::access("/proc/locks", R_OK) != 0) return ::kill(owner, 0) == 0 || errno == EPERM;
+  return flock_owner(file.st_ino).has_value();
 }
 
 }  // namespace

@@ -127,8 +127,11 @@ void InstructionHandler::map_tags(const Json& tags) {
 
 std::optional<Conversation> InstructionHandler::operator()(std::string_view line, std::vector<bool>& seen,
                                                            std::string& why) const {
-  const auto row = parse_json(line);
-  if (!row.is_object()) throw ConfigError("is not a JSON object; correct or remove the row");
+  std::string mistake;
+  const auto row = parse_json(line, &mistake);
+  if (row.is_discarded()) throw ConfigError(text("is not JSON: ", mistake, "; correct or remove the row"));
+  if (!row.is_object())
+    throw ConfigError(text("is a JSON ", row.type_name(), "; expected an object, correct or remove the row"));
   for (std::size_t i = 0; i < columns_.size(); ++i)
     if (row.contains(columns_[i])) seen[i] = true;
   return is_alpaca_ ? alpaca(row, why) : sharegpt(row, why);
@@ -144,10 +147,12 @@ bool InstructionHandler::append_response(const Json& row, Conversation& made, st
   const auto& answer = response_.empty() ? Json() : field(row, response_);
   if (answer.is_string()) {
     made.messages.push_back({Role::assistant, answer.string()});
-  } else if (answer.is_array() && !answer.empty()) {
+  } else if (answer.is_array() && answer.size() == 1) {
     made.messages.push_back({Role::assistant, words_of(answer[0], text("an answer of '", response_, "'"))});
-    // Of several answers MindSpeed-LLM takes none: an empty prompt and an empty answer.
-    if (answer.size() != 1) made.messages = {{Role::user, ""}, {Role::assistant, ""}};
+  } else if (answer.is_array() && !answer.empty()) {
+    // MindSpeed-LLM takes none of them and trains on an empty prompt with an empty answer.
+    why = text("'", response_, "' has ", answer.size(), " answers; give one, or a row for each");
+    return false;
   } else {
     why = text("'", response_, "' is neither a text nor a list of texts");
     return false;

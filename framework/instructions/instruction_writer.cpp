@@ -64,9 +64,10 @@ class Files {
   // All are complete before the first gets its name.
   void finish(const tokenizers::Tokenizer& tokenizer) {
     for (const auto& one : files_) one->seal();
-    for (const auto& key : keys_) {
-      indexed::IndexedDatasetBuilder::publish(name(prefix_, key));
-      if (key.ends_with("input_ids")) tokenizers::write_origin(name(prefix_, key), tokenizer);
+    for (const auto& one : files_) one->require_own_files();
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      files_[i]->publish();
+      if (keys_[i].ends_with("input_ids")) tokenizers::write_origin(name(prefix_, keys_[i]), tokenizer);
     }
   }
   std::int64_t samples() const { return files_[0]->sequences(); }
@@ -193,9 +194,14 @@ class InstructionWriteRun {
     check_columns();
     if (kept_ == 0)
       throw ConfigError(text("no row of ", request_.inputs.front(), " can be used (", result_.rows, " rows, ",
-                             result_.left_out, " without an answer or with wrong roles, ", total.skipped, " skipped)",
+                             result_.left_out, " without one answer or with wrong roles, ", total.skipped, " skipped)",
                              result_.reasons.empty() ? "" : "; the first: " + result_.reasons.front()));
     if (request_.pack) packer_.write(*files_);
+    if (files_->samples() == 0)
+      throw ConfigError(text("no row of ", request_.inputs.front(), " can be used: all ", kept_,
+                             " rows with an answer ", "have --seq-length tokens (", request_.seq_length.value_or(0),
+                             ") or more; give a larger --seq-length",
+                             handler_.makes_pairs() ? "" : ", or --pack --neat-pack, which cuts them"));
     result_.samples = files_->samples();
     result_.without_label = files_->without_label();
     result_.tokens = total.tokens = files_->tokens();
@@ -281,13 +287,21 @@ class InstructionWriteRun {
     add({&out.encoded.input_ids, &out.encoded.labels, &out.rejected.input_ids, &out.rejected.labels});
   }
 
+  void count_cut(const InstructionRows::Row& row, bool is_cut) {
+    if (!is_cut || result_.cut++ > 0) return;
+    result_.cut_to = request_.seq_length.value_or(longest_without_seq_length);
+    result_.first_cut = rows_.place(row);
+  }
+
   void take_conversation(const InstructionRows::Row& row, const EncodedConversation& encoded) {
     const auto& ids = encoded.input_ids;
     result_.total.tokens += static_cast<std::int64_t>(ids.size());
     if (request_.pack) {
       const bool is_long = reaches(ids);
       result_.too_long += is_long ? 1 : 0;
-      if ((!is_long || request_.neat_pack) && !packer_.add(encoded))
+      const bool is_kept = !is_long || request_.neat_pack;
+      if (is_kept) count_cut(row, encoded.cut || is_long);
+      if (is_kept && !packer_.add(encoded))
         throw ConfigError(
             text(rows_.place(row),
                  ": a prompt is cut to nothing, so that labels and tokens differ in number; give a larger "
@@ -296,6 +310,7 @@ class InstructionWriteRun {
     }
     // Labels can be more where efficient_eos meets a prompt that is cut to nothing.
     const Ids mask(ids.size(), 1);
+    count_cut(row, encoded.cut && !reaches(ids));
     add({&ids, &mask, &encoded.labels});
   }
 
