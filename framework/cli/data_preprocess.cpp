@@ -88,6 +88,15 @@ struct Preprocess {
       std::cout << "warning: " << result.cut << " rows were cut to " << result.cut_to << " tokens, the first at "
                 << result.first_cut << "; give " << (whole.seq_length ? "a larger --seq-length" : "--seq-length")
                 << " to keep more of them\n";
+    if (result.emptied > 0)
+      std::cout
+          << "warning: " << result.emptied
+          << " rows have several answers, of which MindSpeed-LLM uses none: they are written with an empty prompt "
+             "and an empty answer, the first at "
+          << result.first_emptied << "; make a row of each answer\n";
+    if (result.samples == 0)
+      std::cout << "warning: all rows reach --seq-length, so the files are empty; give a larger one"
+                << (instructions.makes_pairs() ? "\n" : ", or --pack --neat-pack, which cuts them\n");
     if (result.without_label > 0)
       std::cout << "warning: " << result.without_label << " of " << result.samples
                 << " samples have no label, because prompts fill --seq-length or answers are empty; nothing is learned "
@@ -99,7 +108,7 @@ struct Preprocess {
               << (instructions.makes_pairs() ? "_packed_{chosen,rejected}_{input_ids,labels}_document: "
                                              : "_packed_{input_ids,attention_mask,labels}_document: ")
               << result.samples << " samples, " << result.tokens << " tokens of int32 from " << result.rows
-              << " rows; left out: " << result.left_out << " without one answer or with wrong roles, "
+              << " rows; left out: " << result.left_out << " without an answer or with wrong roles, "
               << result.total.skipped << " with errors; " << result.too_long << " reach --seq-length\n"
               << std::fixed << std::setprecision(1) << static_cast<double>(result.total.bytes) * 1e-6
               << " MB of input in " << meter.seconds() << " s: " << meter.rates(result.total, 0) << "\n";

@@ -147,12 +147,10 @@ bool InstructionHandler::append_response(const Json& row, Conversation& made, st
   const auto& answer = response_.empty() ? Json() : field(row, response_);
   if (answer.is_string()) {
     made.messages.push_back({Role::assistant, answer.string()});
-  } else if (answer.is_array() && answer.size() == 1) {
-    made.messages.push_back({Role::assistant, words_of(answer[0], text("an answer of '", response_, "'"))});
   } else if (answer.is_array() && !answer.empty()) {
-    // MindSpeed-LLM takes none of them and trains on an empty prompt with an empty answer.
-    why = text("'", response_, "' has ", answer.size(), " answers; give one, or a row for each");
-    return false;
+    made.messages.push_back({Role::assistant, words_of(answer[0], text("an answer of '", response_, "'"))});
+    made.is_emptied = answer.size() > 1;
+    if (made.is_emptied) made.messages = {{Role::user, ""}, {Role::assistant, ""}};
   } else {
     why = text("'", response_, "' is neither a text nor a list of texts");
     return false;

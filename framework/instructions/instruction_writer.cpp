@@ -148,6 +148,7 @@ class Packer {
 struct Outcome {
   enum class Kind : std::uint8_t { encoded, left_out, failed };
   Kind kind = Kind::encoded;
+  bool is_emptied = false;  // Conversation::is_emptied
   std::string why;
   EncodedConversation encoded, rejected;  // of a pair `encoded` is the chosen one
 };
@@ -194,14 +195,9 @@ class InstructionWriteRun {
     check_columns();
     if (kept_ == 0)
       throw ConfigError(text("no row of ", request_.inputs.front(), " can be used (", result_.rows, " rows, ",
-                             result_.left_out, " without one answer or with wrong roles, ", total.skipped, " skipped)",
+                             result_.left_out, " without an answer or with wrong roles, ", total.skipped, " skipped)",
                              result_.reasons.empty() ? "" : "; the first: " + result_.reasons.front()));
     if (request_.pack) packer_.write(*files_);
-    if (files_->samples() == 0)
-      throw ConfigError(text("no row of ", request_.inputs.front(), " can be used: all ", kept_,
-                             " rows with an answer ", "have --seq-length tokens (", request_.seq_length.value_or(0),
-                             ") or more; give a larger --seq-length",
-                             handler_.makes_pairs() ? "" : ", or --pack --neat-pack, which cuts them"));
     result_.samples = files_->samples();
     result_.without_label = files_->without_label();
     result_.tokens = total.tokens = files_->tokens();
@@ -238,6 +234,7 @@ class InstructionWriteRun {
       auto& out = outcomes_[i];
       try {
         const auto conversation = handler_(batch_[i].json, seen_[worker], out.why);
+        out.is_emptied = conversation && conversation->is_emptied;
         if (!conversation)
           out.kind = Outcome::Kind::left_out;
         else if (handler_.makes_pairs())
@@ -261,6 +258,7 @@ class InstructionWriteRun {
       return;
     }
     ++kept_;
+    if (out.is_emptied && result_.emptied++ == 0) result_.first_emptied = rows_.place(row);
     if (handler_.makes_pairs())
       take_pair(row, out);
     else

@@ -36,6 +36,8 @@ struct InstructionWriteResult {
   std::int64_t too_long = 0;                       ///< rows skipped because they reach seq_length
   std::int64_t cut = 0, cut_to = 0;                ///< rows written that were cut to `cut_to` tokens
   std::string first_cut;                           ///< its file and line
+  std::int64_t emptied = 0;                        ///< rows with several answers, of which none is used
+  std::string first_emptied;                       ///< its file and line
   std::int64_t without_label = 0;                  ///< samples written from which nothing is learned
   std::int64_t equal_pairs = 0;                    ///< pairs written whose chosen and rejected sequences are equal
   std::string first_equal_pair;                    ///< its file and line
@@ -44,12 +46,12 @@ struct InstructionWriteResult {
 };
 
 /// Converts instruction data, or pairs of a chosen and a rejected answer, to token files, byte for byte as
-/// MindSpeed-LLM's preprocess_data.py does, except for rows with several answers, which are left out. Memory does not
+/// MindSpeed-LLM's preprocess_data.py does. Memory does not
 /// grow with the input, except with `pack`: 8 bytes per token, because all rows are sorted by length.
 ///
-/// Throws ConfigError, naming file and line, for a row at which that program stops with an error; if no row or no
-/// sample remains; if a column is in no row; if the request is inconsistent, or the tokenizer lacks a token of the
-/// template. After an error no new file exists, and older files of these names are unchanged.
+/// Throws ConfigError, naming file and line, for a row at which that program stops with an error; if no row remains; if
+/// a column is in no row; if the request is inconsistent, or the tokenizer lacks a token of the template. After an
+/// error no new file exists, and older files of these names are unchanged.
 InstructionWriteResult write_instructions(
     const tokenizers::Tokenizer& tokenizer, const InstructionWriteRequest& request,
     const std::function<void(const preprocessing::PreprocessProgress&)>& progress = {});

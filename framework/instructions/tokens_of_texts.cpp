@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* unfinished = ".unfinished";
 // Raised when the program makes other tokens of the same request.
-constexpr int version = 2;
+constexpr int version = 1;
 
 // Name, size and time of a file that is read.
 Json describe_file(const std::string& name) {
@@ -62,7 +62,10 @@ std::string counts_of(const InstructionWriteResult& made) {
   auto words = text(made.rows, " rows became ", made.samples, " samples of ", made.tokens, " tokens");
   if (made.left_out > 0)
     words += text("; ", made.left_out,
-                  " rows without one answer or with wrong roles were left out, the first: ", made.reasons.front());
+                  " rows without an answer or with wrong roles were left out, the first: ", made.reasons.front());
+  if (made.emptied > 0)
+    words +=
+        text("; ", made.emptied, " rows have several answers, of which none is used, the first: ", made.first_emptied);
   if (made.cut > 0)
     words += text("; ", made.cut, " rows were cut to ", made.cut_to, " tokens, the first at ", made.first_cut);
   return words;

@@ -105,11 +105,6 @@ TEST_F(InstructionWriter, WritesTheBytesOfMindSpeedLlm) {
       ++stopped;
       continue;
     }
-    if (one["md5"][0] == gpt::md5_hex("")) {  // all rows reach --seq-length: there the files are empty
-      EXPECT_THROW(write_instructions(tokenizer(), request), ConfigError) << one;
-      ++stopped;
-      continue;
-    }
     try {
       write_instructions(tokenizer(), request);
       EXPECT_EQ(checksums(request.handler_name.ends_with("PairwiseHandler")), one["md5"].get<Words>()) << one;
@@ -118,7 +113,7 @@ TEST_F(InstructionWriter, WritesTheBytesOfMindSpeedLlm) {
     }
     ++written;
   }
-  EXPECT_GT(written, 270);
+  EXPECT_GT(written, 280);
 }
 
 TEST_F(InstructionWriter, TellsWhichTokenizerItUsed) {
@@ -164,7 +159,7 @@ TEST_F(InstructionWriter, RefusesRowsWithFileAndLine) {
                     {"Sharegpt", "default"}),
            {"no row", "in.json:1: message 1", "\"robot\"", "'human'"});
   mentions(error_in(R"({"instruction": "", "input": "", "output": ""})", {"Alpaca", "chatml", "--seq-length", "1"}),
-           {"no row of in.json", "have --seq-length tokens (1) or more"});
+           {"no error"});  // a document without a sequence, as there
 }
 
 TEST_F(InstructionWriter, RefusesRowsThatAreNoPair) {
@@ -217,12 +212,9 @@ TEST_F(InstructionWriter, LabelsOfPromptsAndOfTheHistoryAreChosen) {
   const auto labels = [&](const Words& flags) {
     Words arguments = {"AlpacaStyleInstructionHandler", "qwen3", "--map-keys", keys};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
-    try {
-      write_instructions(tokenizer(), request_of("in.json", arguments));
-    } catch (const ConfigError&) {  // --seq-length is so small that no sample is left
-      return std::string();
-    }
+    write_instructions(tokenizer(), request_of("in.json", arguments));
     const InstructionFiles files("p");
+    if (files.samples() == 0) return std::string();
     std::vector<std::int32_t> ids(static_cast<std::size_t>(files.input_ids.length(0))), all(ids);
     files.input_ids.read(0, 0, ids);
     files.labels.read(0, 0, all);
@@ -307,30 +299,13 @@ TEST_F(InstructionWriter, CountsRowsThatAreCutAndNamesTheFirst) {
   EXPECT_EQ(counted({}), "1 to 100000 at in.json:4");
 }
 
-// MindSpeed-LLM makes an empty conversation of it, and trains on that.
-TEST_F(InstructionWriter, LeavesOutARowWithSeveralAnswers) {
+TEST_F(InstructionWriter, CountsRowsWithSeveralAnswers) {
   write("in.json", R"({"instruction": "a", "input": "", "output": ["b"]})"
                    "\n"
                    R"({"instruction": "a", "input": "", "output": ["b", "c"]})");
   const auto result = write_instructions(tokenizer(), request_of("in.json", {"AlpacaStyleInstructionHandler", "qwen"}));
-  EXPECT_EQ(result.samples, 1);
-  EXPECT_EQ(result.left_out, 1);
-  EXPECT_EQ(result.reasons, Words{"in.json:2: 'output' has 2 answers; give one, or a row for each"});
-}
-
-TEST_F(InstructionWriter, RefusesRowsThatAllReachTheLengthAndKeepsOlderFiles) {
-  const Words arguments = {"AlpacaStyleInstructionHandler", "default", "--append-eod"};
-  write("in.json", R"({"instruction": "a", "input": "", "output": "b"})");
-  write_instructions(tokenizer(), request_of("in.json", arguments));
-  const auto before = checksums(false);
-  for (const Words& flags : {Words{"--seq-length", "8"}, Words{"--seq-length", "8", "--pack"}}) {
-    auto all = arguments;
-    all.insert(all.end(), flags.begin(), flags.end());
-    const auto error = error_of(request_of("in.json", all));
-    EXPECT_NE(error.find("no row of in.json can be used: all 1 rows"), std::string::npos) << error;
-    EXPECT_NE(error.find("larger --seq-length"), std::string::npos) << error;
-  }
-  EXPECT_EQ(checksums(false), before);
+  EXPECT_EQ(result.samples, 2);
+  EXPECT_EQ(text(result.emptied, " at ", result.first_emptied), "1 at in.json:2");
 }
 
 TEST_F(InstructionWriter, WritesWhatDatasetTypeInstructionReads) {
