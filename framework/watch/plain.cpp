@@ -32,7 +32,7 @@ PlainReport::PlainReport(const std::filesystem::path& folder, std::string label)
   if (!label_.empty()) label_ += "  ";
 }
 
-/// Whether a row is one that was told before metrics.jsonl was cut: a resumed run goes on behind the rows that it keeps.
+/// Whether a row was told before metrics.jsonl was cut: a resumed run continues after the rows that it keeps.
 bool PlainReport::is_kept(std::string_view line, std::size_t known) {
   const auto sum = crc32c(line);
   if (known > 0 && kept_ > 0) {  // the newest row got members
