@@ -32,7 +32,7 @@ PlainReport::PlainReport(const std::filesystem::path& folder, std::string label)
   if (!label_.empty()) label_ += "  ";
 }
 
-/// Whether a row is one that was told before metrics.jsonl was cut: a resumed run goes on behind the rows that it keeps.
+/// Whether a row was told before metrics.jsonl was cut: a resumed run continues after the rows that it keeps.
 bool PlainReport::is_kept(std::string_view line, std::size_t known) {
   const auto sum = crc32c(line);
   if (known > 0 && kept_ > 0) {  // the newest row got members
@@ -64,6 +64,10 @@ void PlainReport::take_row(std::string_view line, std::size_t known, std::deque<
 }
 
 std::string PlainReport::news(double now, std::size_t most) {
+  // The state first: a run that has ended by then writes no more, so the rows that are read below include its last.
+  // Read the other way round, rows that come between would never be told, because nobody looks again after the end.
+  run_.refresh();
+  status_ = run_.status(now);
   std::deque<std::string> lines;
   rows_.refresh({[&] {
                    lines.clear();
@@ -74,7 +78,6 @@ std::string PlainReport::news(double now, std::size_t most) {
                    if (lines.size() > most) lines.pop_front();
                  }});
   sums_.resize(kept_);  // a step that is done again is told again
-  run_.refresh();
   const auto& events = run_.events();
   const auto count = static_cast<std::int64_t>(events.all().size()) + events.left_out();
   if (count < events_) events_ = 0;
@@ -83,7 +86,7 @@ std::string PlainReport::news(double now, std::size_t most) {
   for (std::size_t i = last - std::min(last, most); i < last; ++i)
     lines.push_back(event_words(events.all()[events.all().size() - last + i]));
   events_ = count;
-  if (auto state = state_words(run_.status(now), now); state != state_) {
+  if (auto state = state_words(status_, now); state != state_) {
     // How long it is silent changes all the time.
     if (!(state.starts_with("silent") && state_.starts_with("silent"))) lines.push_back("state: " + state);
     state_ = std::move(state);
@@ -95,9 +98,8 @@ std::string PlainReport::news(double now, std::size_t most) {
 
 bool PlainReport::over(double now) const {
   using State = runs::RunStatus::State;
-  const auto status = run_.status(now);
-  if (status.state == State::died) return now - status.since > restart_seconds;
-  return status.state == State::finished || status.state == State::stopped || status.state == State::ended;
+  if (status_.state == State::died) return now - status_.since > restart_seconds;
+  return status_.state == State::finished || status_.state == State::stopped || status_.state == State::ended;
 }
 
 }  // namespace tessera::watch

@@ -19,8 +19,8 @@ class PlainReport {
   /// The lines about what happened since the last call, each with its line break and safe to print; of the first call
   /// those of the last `most` steps. Throws IoError.
   std::string news(double now, std::size_t most);
-  /// Whether the run has ended, so that nothing more is expected; of a run that died only after half a minute, because
-  /// tsrun may start it anew.
+  /// Whether the run had ended at the last call of news(), so that nothing more is expected; of a run that died only
+  /// after half a minute, because tsrun may start it anew.
   bool over(double now) const;
   const runs::RunReader& run() const { return run_; }
 
@@ -30,6 +30,7 @@ class PlainReport {
 
   runs::RunReader run_;
   runs::AppendedLines rows_;
+  runs::RunStatus status_;  ///< at the last call of news()
   std::string label_, state_;
   std::int64_t events_ = 0;
   std::vector<std::uint32_t> sums_;  ///< of the rows that were told

@@ -182,8 +182,11 @@ class InOwnFolder(unittest.TestCase):
             return False
 
     def is_pending(self, pid, number):
-        """Whether the stopped process was sent the signal, which it meets when it continues."""
-        pending = re.search(r"ShdPnd:\t(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)
+        """Whether the stopped process was sent the signal, which it meets when it continues; false when it has ended."""
+        try:
+            pending = re.search(r"ShdPnd:\t(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)
+        except OSError:
+            return False
         return int(pending, 16) >> number - 1 & 1 == 1
 
     def losses(self, run="run"):

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "framework/base/clock.h"
 #include "framework/base/error.h"
+#include "framework/base/files.h"
 #include "framework/base/utf8.h"
 #include "framework/watch/braille.h"
 #include "framework/watch/chart.h"
@@ -334,6 +336,20 @@ TEST_F(WatchTest, PlainLinesComeOnceForEachStepAndEvent) {
   EXPECT_EQ(report.news(wall_time(), 20), "iteration 2  validation loss 3.25\n");
   append("run/events.jsonl", "{\"time\": 5, \"event\": \"finished\", \"iteration\": 2}\n");
   EXPECT_NE(report.news(wall_time(), 20).find("state: finished"), std::string::npos);
+  EXPECT_TRUE(report.over(wall_time()));
+}
+
+TEST_F(WatchTest, PlainLinesAreNotOverBeforeTheRowsAreToldThatCameWithTheEnd) {
+  std::filesystem::create_directory("run");
+  std::optional<FolderLock> lock;
+  lock.emplace("run");
+  append("run/metrics.jsonl", row(1));
+  PlainReport report("run", "");
+  report.news(wall_time(), 20);
+  append("run/metrics.jsonl", row(2));
+  lock.reset();
+  EXPECT_FALSE(report.over(wall_time()));
+  EXPECT_NE(report.news(wall_time(), 20).find("iteration 2"), std::string::npos);
   EXPECT_TRUE(report.over(wall_time()));
 }
 

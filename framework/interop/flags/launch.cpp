@@ -110,8 +110,9 @@ class ScriptReader {
     for (const auto& [name, value] : inputs_.environment) {
       if (named.count(name)) continue;
       const auto meant = options::did_you_mean(name, {named.begin(), named.end()});
-      report_.note({file_, 0, "", 0}, text("--env ", name, ": the script does not name this variable; it is only passed ",
-                                           "to what is started", meant.empty() ? "" : "; ", meant));
+      report_.note({file_, 0, "", 0},
+                   text("--env ", name, ": the script does not name this variable; it is only passed ",
+                        "to what is started", meant.empty() ? "" : "; ", meant));
     }
   }
 
