@@ -50,47 +50,6 @@ TEST_F(RecipeFile, TheLeastRecipeIsReadAndTheRestAreDefaults) {
   EXPECT_EQ(recipe.length().samples, 20);
 }
 
-TEST_F(RecipeFile, LatentAttentionAlwaysRotates) {
-  const Lines latent = {"model_config.multi_latent_attention=true", "model_config.position_embedding_type=none"};
-  EXPECT_EQ(problems(least + length, latent + Lines{"model_config.rotary_base=0.5"}),
-            Lines{"--set model_config.rotary_base: rotary_base is 0.5; expected a value above 1; give a larger one"});
-  EXPECT_EQ(problems(least + length, latent + Lines{"model_config.rotary_percent=0.5"}),
-            Lines{"--set model_config.rotary_percent: rotary_percent is 0.5, but multi-latent attention rotates all of "
-                  "qk_pos_emb_head_dim; leave it out, or give another qk_pos_emb_head_dim"});
-  const auto recipe = read(least + length, latent + Lines{"model_config.rotary_base=5000",
-                                                          "model_config.rotary_seq_len_interpolation_factor=4"});
-  EXPECT_EQ(report.problems(), Lines{});
-  Lines idle;
-  for (const auto& one : recipe.without_effect()) idle.push_back(one.option);
-  EXPECT_EQ(idle, Lines{"model_config.rotary_seq_len_interpolation_factor"});
-}
-
-TEST_F(RecipeFile, WhatASingleOptionGetsWrongIsTold) {
-  const std::vector<std::pair<Lines, std::string>> wrong = {
-      {{"model_config.position_embedding_type=rope", "model_config.kv_channels=16",
-        "model_config.rotary_percent=0.3125"},
-       "rotary_percent 0.3125 gives 5 of the 16 dimensions of a head rotary embedding; they are rotated in pairs"},
-      {{"optimizer_config.lr_decay_style=WSD"}, "lr_decay_style is WSD, but no length of its decay phase is given"},
-      {{"optimizer_config.decoupled_lr=1e-5", "optimizer_config.decoupled_min_lr=1e-3"},
-       "decoupled_min_lr is 0.001, above decoupled_lr 1e-05"},
-  };
-  for (const auto& [sets, words] : wrong) {
-    const auto told = problems(least + length, sets);
-    ASSERT_EQ(told.size(), 1U) << words;
-    EXPECT_NE(told[0].find(words), std::string::npos) << told[0];
-  }
-}
-
-TEST_F(RecipeFile, ARuleThatConcernsNoParameterIsNoted) {
-  EXPECT_EQ(problems(least + length, {"optimizer_config.no_weight_decay_params=[.bias, typo.weight]",
-                                      "optimizer_config.param_rules=[{params: \"*.norm.*\"}, {params: \"*.weight\"}]"}),
-            Lines{});
-  const auto notes = report.notes();
-  ASSERT_EQ(notes.size(), 2U);
-  EXPECT_NE(notes[1].find("'*.norm.*' matches the name of no parameter; the nearest names are "), std::string::npos);
-  EXPECT_NE(notes[0].find("'typo.weight' ends the name of no parameter"), std::string::npos);
-}
-
 TEST_F(RecipeFile, SevenMistakesOverARecipeAndItsBaseGiveSevenMessages) {
   write("base.yaml",
         "model_config:\n"
