@@ -8,8 +8,8 @@
 namespace tessera::cli {
 
 /// The vision tower of a model that is to read images. Throws ConfigError, beginning with the folder of the model, if
-/// it has none, if its positions have one axis only (position_embedding_type is not mrope), or if its images do not have
-/// three channels.
+/// it has none, if its positions have one axis only (position_embedding_type is not mrope), or if its images do not
+/// have three channels.
 const model::VisionOptions& tower_that_sees(const recipe::TrainedModel& trained);
 
 /// The image processor in `folder`, a checkpoint that carries the files of the model it began with (blobs/hf.*) or a
