@@ -195,6 +195,8 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
   const auto* images = recipe.dataset.options<multimodal::MllmOptions>();
   const auto* tower = recipe.architecture->vision();
   if (images && tower && data.tokenizer) must_share_placeholders(*tower, *images, *data.tokenizer);
+  if (const auto& begins_with = recipe.training.load_checkpoint; images && begins_with && warn)
+    if (const auto line = multimodal::other_limits(*images, *begins_with); !line.empty()) warn(line);
   const auto make = [&](std::int64_t steps, bool train, bool others) {
     auto parts = data_parts(recipe, data.tokenizer.get(), steps, static_cast<int>(replicas));
     if (!train) parts.asked.train = 0;
