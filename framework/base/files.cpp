@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -239,8 +240,20 @@ void write_file_atomic(const fs::path& path, std::span<const std::span<const std
   sync_folder(path.parent_path());
 }
 
+bool is_standard_output(const fs::path& path) {
+  struct stat named {};
+  struct stat own {};
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(STDOUT_FILENO, &own) == 0 && named.st_dev == own.st_dev &&
+         named.st_ino == own.st_ino;
+}
+
 void write_output(const fs::path& path, std::string_view content) {
   std::error_code unknown;
+  if (is_standard_output(path)) {  // perhaps a file that a shell appends to
+    std::cout.flush();
+    if (!write_all(STDOUT_FILENO, content)) refuse(path, "cannot be written");
+    return;
+  }
   if (!fs::exists(path, unknown) || fs::is_directory(path, unknown)) return write_file_atomic(path, content);
   if (fs::is_regular_file(path, unknown)) return write_file_atomic(fs::canonical(path), content);
   const int descriptor = uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC); });

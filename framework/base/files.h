@@ -118,8 +118,11 @@ std::string read_file(const std::filesystem::path& path);
 /// replaced, not followed. Throws IoError, also if `path` is a device or a pipe; the old file then remains.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
 
+/// Whether the path names the file, pipe or device to which standard output goes, such as /dev/stdout.
+bool is_standard_output(const std::filesystem::path& path);
+
 /// Writes the output of a command to the name that the user gave. A file is replaced atomically, also one behind a
-/// symbolic link, which remains; a device or a pipe (/dev/stdout) is written to. Throws IoError.
+/// symbolic link, which remains; standard output, another device or a pipe is written to. Throws IoError.
 void write_output(const std::filesystem::path& path, std::string_view content);
 
 /// The last name of the path of a folder, also if it is given as "run/" or ".".

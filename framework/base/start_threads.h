@@ -8,10 +8,12 @@
 
 namespace tessera {
 
-/// Starts threads that run work(0) to work(count - 1), and appends them to `threads`. If the system refuses one, calls
-/// `end`, after which those that were started must return, joins them, empties `threads`, and throws ConfigError, which
-/// says of `purpose`, for example "dataset_config.num_workers", how many of `count` could be started.
+/// Starts threads that run work(0) to work(count - 1); `threads` must be empty. If the system refuses one, calls `end`,
+/// after which those that were started must return, joins them, empties `threads`, and throws ConfigError, which says
+/// of `purpose`, such as "reading of records", how many of them could be started. `option` determines their number:
+/// "dataset_config.num_workers"; empty: none does.
 void start_threads(std::vector<std::thread>& threads, std::size_t count, const std::string& purpose,
-                   const std::function<void(std::size_t)>& work, const std::function<void()>& end);
+                   const std::string& option, const std::function<void(std::size_t)>& work,
+                   const std::function<void()>& end);
 
 }  // namespace tessera

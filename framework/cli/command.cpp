@@ -78,7 +78,7 @@ CommandNode::Option facts_of(const CLI::Option& option) {
 
 /// Whether `words` are a number with a 0 before other digits, or in hexadecimal. The library would read an octal one.
 bool is_not_decimal(const std::string& words) {
-  const auto first = words.find_first_not_of("+-");
+  const auto first = words.find_first_not_of(" \t\n+-");
   return first != std::string::npos && words[first] == '0' && first + 1 < words.size() &&
          std::isalnum(static_cast<unsigned char>(words[first + 1])) != 0 && words.find_first_of("eE.") != first + 1;
 }
@@ -88,10 +88,10 @@ template <class Number, class Holds>
 CLI::Validator number_check(const std::string& expected, Holds holds, const std::string& shown = "") {
   return {[=](const std::string& words) {
             Number number{};
-            const bool good = CLI::detail::lexical_cast(words, number) && holds(number) && !is_not_decimal(words);
-            return good ? std::string()
-                        : text("'", shortened(words), "' is not ", expected,
-                               is_not_decimal(words) ? ", in decimal digits without leading zeros" : "");
+            if (is_not_decimal(words))
+              return text("'", shortened(words), "' is not in decimal digits without leading zeros");
+            const bool good = CLI::detail::lexical_cast(words, number) && holds(number);
+            return good ? std::string() : text("'", shortened(words), "' is not ", expected);
           },
           shown};
 }

@@ -1,18 +1,12 @@
 #include "framework/cli/convert.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <set>
 
 #include "framework/base/files.h"
-#include "framework/base/system_call.h"
 #include "framework/cli/convert_adapter.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/flags/conversion_report.h"

@@ -1,10 +1,8 @@
 #include "framework/cli/eval_records.h"
 
 #include <array>
-#include <optional>
 
 #include "framework/base/error.h"
-#include "framework/base/files.h"
 #include "framework/cli/trained_pictures.h"
 #include "framework/data/bad_sample.h"
 #include "framework/data/sampler.h"

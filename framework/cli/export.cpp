@@ -32,7 +32,7 @@ struct RunFiles {
   fs::path folder, metrics;
 };
 
-RunFiles files_of_run(const std::string& given) {
+RunFiles run_of(const std::string& given) {
   const bool is_file = fs::is_regular_file(given);
   const fs::path metrics = is_file ? fs::path(given) : fs::path(given) / "metrics.jsonl";
   if (!fs::exists(given)) throw ConfigError(text(given, ": does not exist; give a run folder"));
@@ -75,8 +75,11 @@ void must_be_given(const ExportArguments& arguments, const char* what) {
 reporting::Exported export_as(const ExportArguments& a, const RunFiles& run) {
   const auto metrics = run.metrics.string();
   const auto name = a.name.empty() ? name_of_folder(run.folder) : a.name;
-  if (!a.output.empty() && (a.to == "csv" || a.to == "prometheus"))
-    refuse_overwriting(training::files_of_run(run.folder), std::array{fs::path(a.output)});
+  if (!a.output.empty() && (a.to == "csv" || a.to == "prometheus")) {
+    auto inputs = training::files_of_run(run.folder);
+    inputs.push_back(run.metrics);
+    refuse_overwriting(inputs, std::array{fs::path(a.output)});
+  }
   if (a.to == "csv") {
     if (a.output.empty()) return reporting::export_csv(metrics, std::cout);
     std::ostringstream table;
@@ -98,7 +101,7 @@ reporting::Exported export_as(const ExportArguments& a, const RunFiles& run) {
 }
 
 void run_export(const ExportArguments& arguments) {
-  const auto run = files_of_run(arguments.run);
+  const auto run = run_of(arguments.run);
   const auto exported = export_as(arguments, run);
   if (exported.damaged > 0)
     export_logger.warning(text(run.metrics.string(), ": ", exported.damaged,

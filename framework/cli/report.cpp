@@ -130,7 +130,7 @@ void make_report(const ReportArguments& arguments, const CommandContext& context
       report_logger.warning(text(folder, ": ", run.damaged(), " lines of metrics.jsonl are damaged and were left out"));
   }
   write_output(output, report::page_html(page_of(all, context)));
-  std::cout << output.string() << "\n";
+  if (!is_standard_output(output)) std::cout << output.string() << "\n";
 }
 
 }  // namespace

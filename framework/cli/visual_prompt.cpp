@@ -68,7 +68,7 @@ Visual video_of(const Json& part, const fs::path& folder) {
     constexpr double least = 1e-3;
     if (!fps->is_number() || !(fps->get<double>() >= least))
       throw ConfigError(text("generate: \"fps\" of a video is ", shortened(fps->dump()),
-                             "; expected a number above 0, its frames in a second: at least ", least));
+                             "; expected its frames in a second, at least ", least));
     out.fps = fps->get<double>();
   }
   return out;

@@ -55,8 +55,8 @@ BatchLoader::BatchLoader(const Dataset& dataset, const Sampler& order, const Bat
     slots_.emplace_back(Batch(dataset.fields(), share.samples * dataset.rows_per_sample(), dataset.seq_length()),
                         static_cast<std::size_t>(share.samples));
   start_threads(
-      workers_, static_cast<std::size_t>(workers), "dataset_config.num_workers", [this](std::size_t) { work(); },
-      [this] { finish(); });
+      workers_, static_cast<std::size_t>(workers), "reading of samples", "dataset_config.num_workers",
+      [this](std::size_t) { work(); }, [this] { finish(); });
 }
 
 BatchLoader::~BatchLoader() {

@@ -33,8 +33,8 @@ constexpr std::size_t buffer_bytes = std::size_t{256} << 10U;
 void AppendFile::refuse_if_open(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored))) return;
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return;  // who creates or continues the file says why
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);  // NFS locks need it
+  if (descriptor < 0) return;                                       // who creates or continues the file says why
   struct stat facts {};
   const bool held = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   const bool known = ::fstat(descriptor, &facts) == 0;
@@ -56,8 +56,8 @@ void AppendFile::lock() {
 }
 
 bool AppendFile::has_its_name() const {
-  struct stat own {
-  }, named{};
+  struct stat own {};
+  struct stat named {};
   if (::fstat(descriptor_, &own) != 0 || ::lstat(path_.c_str(), &named) != 0) return false;
   return !S_ISREG(own.st_mode) || (own.st_dev == named.st_dev && own.st_ino == named.st_ino);
 }

@@ -55,8 +55,8 @@ void in_parallel(std::size_t count, std::int64_t threads, Job job) {
   std::vector<std::thread> helpers;
   const auto useful = std::min(static_cast<std::size_t>(threads), count);
   start_threads(
-      helpers, std::max<std::size_t>(useful, 1) - 1, "reading of a blend", [&](std::size_t) { work(); },
-      [&] { next = count; });
+      helpers, std::max<std::size_t>(useful, 1) - 1, "reading of a blend", "dataset_config.num_dataset_builder_threads",
+      [&](std::size_t) { work(); }, [&] { next = count; });
   work();
   for (auto& helper : helpers) helper.join();
   for (const auto& problem : problems)

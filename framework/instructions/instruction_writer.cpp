@@ -223,7 +223,7 @@ class InstructionWriteRun {
     const auto workers = encoders_.size();
     std::vector<std::thread> threads;
     start_threads(
-        threads, workers - 1, "encoding of rows", [this](std::size_t w) { encode_rows(w + 1); }, [] {});
+        threads, workers - 1, "encoding of rows", "--workers", [this](std::size_t w) { encode_rows(w + 1); }, [] {});
     encode_rows(0);
     for (auto& thread : threads) thread.join();
   }

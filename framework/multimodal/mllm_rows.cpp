@@ -46,7 +46,7 @@ void for_each_record(std::int64_t records, std::int64_t workers, const Work& wor
   const auto useful = std::min(workers, (records + records_at_once - 1) / records_at_once);
   start_threads(
       threads, static_cast<std::size_t>(std::max<std::int64_t>(useful, 1)) - 1, "reading of records",
-      [&](std::size_t) { run(); }, [&] { next = records; });
+      "dataset_config.preprocessing_num_workers", [&](std::size_t) { run(); }, [&] { next = records; });
   run();
   for (auto& thread : threads) thread.join();
   if (error) std::rethrow_exception(error);

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "framework/base/error.h"
 #include "framework/options/embedded.h"
@@ -340,8 +341,16 @@ void Reader::merge(Value& into, std::set<std::string>& known, const Value& from,
 /// Whether a part of a value of --set is a comment or a directive to YAML: "run #1", "%x".
 bool loses_words(const std::string& given, const Value& value) {
   if (value.kind == Value::Kind::none) return given.find_first_of("#%") != std::string::npos;
-  const char first = given[given.find_first_not_of(" \t")];
-  return value.kind == Value::Kind::scalar && given.find(" #") != std::string::npos && first != '"' && first != '\'';
+  const bool is_plain = std::string_view("\"'!&|>").find(given[given.find_first_not_of(" \t")]) == std::string::npos;
+  const bool has_comment = given.find(" #") != std::string::npos || given.find("\t#") != std::string::npos;
+  return value.kind == Value::Kind::scalar && is_plain && has_comment;
+}
+
+/// In the single quotes of YAML, in which only they themselves have a meaning.
+std::string in_yaml_quotes(const std::string& words) {
+  std::string out = "'";
+  for (const char c : words) out += c == '\'' ? "''" : std::string(1, c);
+  return out + "'";
 }
 
 }  // namespace
@@ -373,7 +382,7 @@ void lay_sets(Value& tree, const std::vector<std::string>& sets, Report& report)
       if (value.wrong) continue;
       if (loses_words(given, value)) {
         report.problem(origin, path, text("of '", given, "' YAML reads '", value.scalar, "' only"),
-                       text("put the value into quotes that YAML reads: '", path, "=\"", given, "\"'"));
+                       text("put it into quotes of YAML: \"", path, "=", in_yaml_quotes(given), "\""));
         continue;
       }
       value.origin = origin;

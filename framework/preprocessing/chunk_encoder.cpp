@@ -136,8 +136,8 @@ void ChunkEncoder::refuse_wide_id() const {
   const auto id = *std::find_if(ids_.begin(), ids_.end(), is_wide);
   throw ConfigError(tessera::text("the tokenizer gives the token id ", id, ", but its vocabulary has only ",
                                   tokenizer_.vocab_size(),
-                                  " tokens, so ids are stored in 16 bits, as by Megatron-LM, and at most 65535; number "
-                                  "the tokens without holes in the tokenizer's files"));
+                                  " tokens; as in Megatron-LM, they are stored in 16 bits, which hold ids up to 65535; "
+                                  "renumber the tokens in the tokenizer's files from 0 without gaps"));
 }
 
 void ChunkEncoder::end_document(EncodedChunk::Output& to, std::size_t sequences_before) {

@@ -24,8 +24,11 @@ EncodingPipeline::EncodingPipeline(ChunkReader& reader, const tokenizers::Tokeni
     : reader_(reader), slots_(2 * static_cast<std::size_t>(std::max(1, workers)) + 2) {
   for (int w = 0; w < std::max(1, workers); ++w)
     encoders_.push_back(std::make_unique<ChunkEncoder>(tokenizer, options));
-  const auto work = [this, &reader](std::size_t i) { i == 0 ? read_all(reader) : encode_all(*encoders_[i - 1]); };
-  start_threads(threads_, encoders_.size() + 1, "reading and encoding (workers)", work, [this] { stop(); });
+  // The reader comes last: what waits for the next bytes of a pipe cannot be stopped.
+  const auto work = [this, &reader](std::size_t i) {
+    i < encoders_.size() ? encode_all(*encoders_[i]) : read_all(reader);
+  };
+  start_threads(threads_, encoders_.size() + 1, "reading and encoding", "--workers", work, [this] { stop(); });
 }
 
 EncodingPipeline::~EncodingPipeline() {

@@ -106,12 +106,13 @@ bool PreprocessRun::continue_or_start() {
   if (request_.resume)
     result_.notes.push_back(
         text("nothing to resume: there is no '", plan_.state_file, "', so it starts from the beginning"));
-  for (const auto& prefix : plan_.merged) indexed::IndexedDatasetBuilder::refuse_if_open(prefix);
+  for (const auto* prefixes : {&plan_.prefixes, &plan_.merged})
+    for (const auto& prefix : *prefixes) indexed::IndexedDatasetBuilder::refuse_if_open(prefix);
+  delete_all(plan_.state_file);  // before the files that it describes; no other process is using it
   for (const auto& prefix : plan_.prefixes) {
     builders_.push_back(std::make_unique<indexed::IndexedDatasetBuilder>(prefix, type_));
     reached_.push_back(builders_.back()->state());
   }
-  delete_all(plan_.state_file);  // no other process is using it
   return true;
 }
 

@@ -44,7 +44,14 @@ PreprocessPlan::PreprocessPlan(const tokenizers::Tokenizer& tokenizer, const Pre
   encoding.dealing.partitions = request.partitions;
   choose_inputs(request);
   choose_formats(request);
-  for (auto& input : inputs) input.may_be_cut = tokenizer.may_be_cut_at_lines();
+  for (auto& input : inputs) {
+    input.may_be_cut = tokenizer.may_be_cut_at_lines();
+    constexpr std::int64_t divided = 8192;  // bytes of a text that is otherwise several sequences
+    if (input.format == files::TextFormat::whole_file && !input.may_be_cut &&
+        files::size_of_input(input.name) > divided)
+      notes.push_back(text("'", input.name, "' becomes one sequence, because this tokenizer may give parts of a text ",
+                           "other ids; --format blank-lines makes a document of each paragraph"));
+  }
   if (request.partitions > 1 && encoding.dealing.rule == Dealing::Rule::one) deal(request);
   choose_outputs(tokenizer, request);
 }

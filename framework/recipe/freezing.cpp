@@ -115,8 +115,13 @@ std::string nearest_to(const std::string& pattern, std::vector<std::string> name
   return all;
 }
 
-void note_idle_rules(const Recipe& recipe, options::Report& report) {
+void note_parameter_groups(const Recipe& recipe, options::Report& report) {
   const auto& groups = recipe.groups;
+  if (const auto lowest = recipe.learning_rate.min_lr;
+      groups.decoupled_lr && !groups.decoupled_min_lr && lowest > *groups.decoupled_lr)
+    if (const auto* given = recipe.resolved.at("optimizer_config.decoupled_lr"))
+      report.note(given->origin, text("decoupled_lr is ", *groups.decoupled_lr, ", below min_lr ", lowest,
+                                      ", which it reaches in the end: decoupled_min_lr is not given"));
   const auto ends = groups.no_weight_decay_params.value_or(std::vector<std::string>{});
   if (!report.good() || (groups.param_rules.empty() && ends.empty())) return;
   const auto names = names_of_model(recipe);

@@ -57,13 +57,16 @@ std::unique_ptr<data::Sampler> order_of(const Recipe& recipe, const data::Datase
   return recipe.sampler.make({data->samples(), recipe.batch.batch_size, recipe.replicas_of_order.value_or(replicas)});
 }
 
-std::unique_ptr<data::Sampler> validation_order(const Recipe& recipe, const data::Dataset* data,
-                                                std::int64_t replicas) {
+std::unique_ptr<data::Sampler> validation_order(const Recipe& recipe, const data::Dataset* data, std::int64_t replicas,
+                                                std::int64_t iterations) {
   if (data && recipe.training.full_validation) return data::repeated(data::single_pass(*data), data->samples());
   auto order = order_of(recipe, data, replicas);
-  if (!order || recipe.sampler.type != "single" || data->samples() < 1) return order;
   // A run that was resumed with fewer evaluations to come has consumed samples beyond those that are prepared for it.
+  // Data that has too few from the beginning is an error.
   const auto step = recipe.batch_sizes(replicas).global;
+  const auto& run = recipe.training;
+  const auto asked = data::samples_asked(iterations, step, run.eval_interval, run.evaluation_steps()).valid;
+  if (!order || recipe.sampler.type != "single" || asked < 1 || data->samples() < asked) return order;
   return data::repeated(std::move(order), std::max<std::int64_t>(data->samples() / step, 1) *
                                               std::min<std::int64_t>(step, data->samples()));
 }
@@ -71,7 +74,9 @@ std::unique_ptr<data::Sampler> validation_order(const Recipe& recipe, const data
 /// A last step within rampup_batch_size may exceed train_samples, and so what was prepared.
 std::unique_ptr<data::Sampler> training_order(const Recipe& recipe, const data::Dataset& data, std::int64_t replicas) {
   auto order = order_of(recipe, &data, replicas);
-  if (!recipe.ramp.rampup_batch_size || !recipe.batch.in_samples() || recipe.sampler.type != "single") return order;
+  if (!recipe.ramp.rampup_batch_size || !recipe.batch.in_samples() || recipe.sampler.type != "single" ||
+      data.samples() < *recipe.batch.train_samples)
+    return order;
   return data::repeated(std::move(order), data.samples());
 }
 
@@ -220,10 +225,10 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
   must_train(*data.splits);
   must_be_as_declared(recipe, *data.splits);
   data.train_order = training_order(recipe, *data.splits->train, replicas);
-  data.valid_order = validation_order(recipe, data.splits->valid.get(), replicas);
+  data.valid_order = validation_order(recipe, data.splits->valid.get(), replicas, data.iterations);
   data.test_order = order_of(recipe, data.splits->test.get(), replicas);
   for (const auto& set : data.splits->valid_sets)
-    data.valid_set_orders.push_back(validation_order(recipe, set.data.get(), replicas));
+    data.valid_set_orders.push_back(validation_order(recipe, set.data.get(), replicas, data.iterations));
   if (recipe.training.epochs) {
     count_epoch(recipe, replicas, data);
     if (recipe.sampler.type == "single")

@@ -157,17 +157,21 @@ void check_micro_batches(const Recipe& r, std::int64_t ranks, options::Report& r
          text("micro-batches x stages x chunks of a step is ", shape.micro_batches, " x ", shape.stages, " x ",
               shape.chunks, "; at most ", static_cast<std::int64_t>(most_passes), " is supported"),
          "increase batch_size, or reduce micro_batch_num or global_batch_size");
-  const std::vector<std::string> about = {"dataset_config.micro_batch_num", "dataset_config.global_batch_size",
+  const std::vector<std::string> about = {"dataset_config.rampup_batch_size", "dataset_config.micro_batch_num",
+                                          "dataset_config.global_batch_size",
                                           cut + "virtual_pipeline_model_parallel_size", cut + "num_layer_list"};
   const schedule::BatchPlan plan(r.ramp, r.batch_sizes(ranks));
-  const auto is_good = [&](const schedule::StepSize& size) {
+  const auto is_good = [&](const schedule::StepSize& size, const std::string& when) {
     shape.micro_batches = size.micro_batches;
-    const auto mistakes = parallel::mistakes_of_schedule(shape);
+    auto mistakes = parallel::mistakes_of_schedule(shape);
+    for (auto& one : mistakes) one.message = when + one.message;
     tell_all(r, report, mistakes, about);
     return mistakes.empty();
   };
-  if (is_good(plan.full()))
-    plan.each_size(r.length(ranks).samples, [&](const auto& size, std::int64_t) { return is_good(size); });
+  if (is_good(plan.full(), ""))
+    plan.each_size(r.length(ranks).samples, [&](const auto& size, std::int64_t consumed) {
+      return is_good(size, plan.grows() ? text("after ", consumed, " samples, within rampup_batch_size, ") : "");
+    });
 }
 
 void check_number_of_ranks(const Recipe& r, options::Report& report) {

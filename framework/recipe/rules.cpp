@@ -272,7 +272,7 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   for (const auto rule : recipe.foreign_rules) rule(recipe, report);
   check_lora(recipe, report);
   check_freezing(recipe, report);
-  note_idle_rules(recipe, report);
+  note_parameter_groups(recipe, report);
   check_stage(recipe, report);
 }
 

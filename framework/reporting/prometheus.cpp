@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "framework/base/error.h"
 #include "framework/base/system_call.h"
@@ -40,6 +41,11 @@ PrometheusFile::PrometheusFile(const std::string& path, const std::string& run)
   content_.reserve(8192);
   // What an earlier start wrote stays until there are values.
   const int file = open(beside_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (file >= 0 && std::filesystem::is_directory(path_)) {
+    close(file);
+    unlink(beside_.c_str());
+    throw IoError(text("cannot write ", path_, ": is a folder"));
+  }
   if (file < 0) throw IoError(text("cannot write ", path_, ": ", std::strerror(errno)));
   close(file);
   unlink(beside_.c_str());

@@ -33,20 +33,23 @@ PlainReport::PlainReport(const std::filesystem::path& folder, std::string label)
 }
 
 /// Whether a row was told before metrics.jsonl was cut: a resumed run continues after the rows that it keeps.
-bool PlainReport::is_kept(std::string_view line, std::size_t known) {
+bool PlainReport::counts_as_kept(std::string_view line, std::size_t known) {
   const auto sum = crc32c(line);
   if (known > 0 && kept_ > 0) {  // the newest row got members
     sums_[kept_ - 1] = sum;
     return false;
   }
-  if (kept_ < sums_.size() && sums_[kept_] == sum) return ++kept_, true;
-  sums_.resize(kept_++);
-  sums_.push_back(sum);
-  return false;
+  const bool kept = kept_ < sums_.size() && sums_[kept_] == sum;
+  if (!kept) {
+    sums_.resize(kept_);
+    sums_.push_back(sum);
+  }
+  ++kept_;
+  return kept;
 }
 
 void PlainReport::take_row(std::string_view line, std::size_t known, std::deque<std::string>& rows) {
-  if (is_kept(line, known)) return;
+  if (counts_as_kept(line, known)) return;
   // Of an object that got members, only these are new, but its iteration is needed.
   runs::RowScanner row(line);
   double iteration = -1;

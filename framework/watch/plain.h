@@ -25,7 +25,7 @@ class PlainReport {
   const runs::RunReader& run() const { return run_; }
 
  private:
-  bool is_kept(std::string_view line, std::size_t known);
+  bool counts_as_kept(std::string_view line, std::size_t known);
   void take_row(std::string_view line, std::size_t known, std::deque<std::string>& rows);
 
   runs::RunReader run_;

@@ -54,7 +54,7 @@ class AnsweringThreads : public httplib::TaskQueue {
  public:
   AnsweringThreads() {
     start_threads(
-        threads_, 32, "answering of requests", [this](std::size_t) { work(); }, [this] { end(); });
+        threads_, 32, "answering of requests", "", [this](std::size_t) { work(); }, [this] { end(); });
   }
   AnsweringThreads(const AnsweringThreads&) = delete;
   AnsweringThreads& operator=(const AnsweringThreads&) = delete;
@@ -190,7 +190,7 @@ int PageServer::serve(const std::function<std::string()>& page) {
     parts.server.listen_after_bind();
     ended = true;
   };
-  start_threads(listener, 1, "the server", listen, [] {});
+  start_threads(listener, 1, "the server", "", listen, [] {});
   // stop() does nothing before the server runs.
   while (!parts.server.is_running() && !ended) ::usleep(1000);
   int number = 0;

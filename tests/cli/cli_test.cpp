@@ -219,10 +219,10 @@ TEST_F(Program, AConditionThatIsNotKnownStopsWhateverReadsAScript) {
 }
 
 TEST_F(Program, NumbersOfArgumentsAreDecimal) {
-  for (const char* wrong : {"010", "0x10", "1'0"}) {
+  for (const char* wrong : {"010", "0x10", " 010"}) {
     const auto told = tessera({"check", "run.yaml", "--ranks", wrong});
     EXPECT_EQ(told.code, 2) << wrong;
-    EXPECT_TRUE(has(told.err, text("'", wrong, "' is not a whole number"))) << told.err;
+    EXPECT_TRUE(has(told.err, text("'", wrong, "' is not in decimal digits"))) << told.err;
   }
   EXPECT_EQ(tessera({"check", "run.yaml", "--ranks", "1"}).code, 0);
 }

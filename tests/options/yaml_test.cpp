@@ -252,11 +252,11 @@ TEST_F(Yaml, AValueOfWhichYamlReadsOnlyAPartIsRefused) {
   EXPECT_EQ(text(read("a: {x: 1}\n", {"a.x=\"run #1\"", "a.y=run#1", "a.z='%x'"})),
             "{a: {x: run #1, y: run#1, z: %x}}");
   EXPECT_EQ(report.problems(), Lines{});
-  EXPECT_EQ(problems("a: {x: 1}\n", {"a.x=run #1", "a.y=%x", "a.z=#1"}),
-            (Lines{"--set a.x: of 'run #1' YAML reads 'run' only; put the value into quotes that YAML reads: "
-                   "'a.x=\"run #1\"'",
-                   "--set a.y: of '%x' YAML reads '' only; put the value into quotes that YAML reads: 'a.y=\"%x\"'",
-                   "--set a.z: of '#1' YAML reads '' only; put the value into quotes that YAML reads: 'a.z=\"#1\"'"}));
+  EXPECT_EQ(problems("a: {x: 1}\n", {"a.x=it's #1", "a.y=%x", "a.z=#1", "a.w=1\t#2"}),
+            (Lines{"--set a.x: of 'it's #1' YAML reads 'it's' only; put it into quotes of YAML: \"a.x='it''s #1'\"",
+                   "--set a.y: of '%x' YAML reads '' only; put it into quotes of YAML: \"a.y='%x'\"",
+                   "--set a.z: of '#1' YAML reads '' only; put it into quotes of YAML: \"a.z='#1'\"",
+                   "--set a.w: of '1\t#2' YAML reads '1' only; put it into quotes of YAML: \"a.w='1\t#2'\""}));
 }
 
 TEST_F(Yaml, SetsLayOneValueOverTheRecipe) {

@@ -283,10 +283,9 @@ TEST_F(PreprocessInput, ANamedPipeIsReadOnceAndWhole) {
     auto request = of({name});
     request.format = files::format_by_name(name);
     const auto expected = run(request).total.tokens;
-    std::thread writer([content = read_file(name)] { put("pipe", content); });
+    std::jthread writer([content = read_file(name)] { put("pipe", content); });
     request.inputs = {"pipe"};
     EXPECT_EQ(run(request).total.tokens, expected) << name;
-    writer.join();
   }
   auto request = of({"pipe"});
   request.partitions = 2;

@@ -59,6 +59,12 @@ TEST_F(OptionRules, WhatASingleOptionGetsWrongIsTold) {
   }
 }
 
+TEST_F(OptionRules, ADecoupledRateThatRisesIsNoted) {
+  EXPECT_EQ(problems({"optimizer_config.min_lr=1e-4", "optimizer_config.decoupled_lr=1e-5"}), Lines{});
+  EXPECT_EQ(report.notes(), Lines{"--set optimizer_config.decoupled_lr: decoupled_lr is 1e-05, below min_lr 0.0001, "
+                                  "which it reaches in the end: decoupled_min_lr is not given"});
+}
+
 TEST_F(OptionRules, ARuleThatConcernsNoParameterIsNoted) {
   EXPECT_EQ(problems({"optimizer_config.no_weight_decay_params=[.bias, typo.weight]",
                       "optimizer_config.param_rules=[{params: \"*.norm.*\"}, {params: \"*.weight\"}]"}),

@@ -58,10 +58,12 @@ TEST_F(ParallelRules, EverySizeOfARampMustFitInterleavedStages) {
                       "dataset_config.batch_size=1",
                       "dataset_config.global_batch_size=4",
                       "dataset_config.rampup_batch_size=[2, 1, 300]"};
-  EXPECT_EQ(problems_on(2, sets),
-            Lines{"--set dataset_config.global_batch_size: a step's 3 micro batches in groups of 2 leave a last group "
-                  "of 1, fewer than the 2 stages; change the number of micro batches, or give "
-                  "microbatch_group_size_per_vp_stage"});
+  EXPECT_EQ(
+      problems_on(2, sets),
+      Lines{"--set dataset_config.rampup_batch_size: after 150 samples, within rampup_batch_size, a step's 3 micro "
+            "batches in groups of 2 leave a last group of 1, fewer than the 2 stages; change the number of micro "
+            "batches, or give "
+            "microbatch_group_size_per_vp_stage"});
   EXPECT_EQ(problems_on(2, sets + Lines{"dataset_config.rampup_batch_size=[2, 2, 300]"}), Lines{});
 }
 

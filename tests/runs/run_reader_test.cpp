@@ -86,6 +86,7 @@ TEST(RowScanner, EndsAtATextThatIsNoRow) {
 TEST_F(RunReaderTest, GivesTheCurvesOfARun) {
   write("metrics.jsonl",
         row(10, 4.5) + row(20, 3.25) + "{\"iteration\": 20, \"most_load\": [1.5, null], \"validation_loss\": null}\n");
+  write("events.jsonl", "{\"time\": 1, \"event\": \"start\", \"iteration\": 0}\n");
   RunReader reader(".");
   EXPECT_TRUE(reader.refresh());
   EXPECT_FALSE(reader.refresh());
