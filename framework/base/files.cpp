@@ -15,7 +15,6 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iostream>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -250,7 +249,6 @@ bool is_standard_output(const fs::path& path) {
 void write_output(const fs::path& path, std::string_view content) {
   std::error_code unknown;
   if (is_standard_output(path)) {  // perhaps a file that a shell appends to
-    std::cout.flush();
     if (!write_all(STDOUT_FILENO, content)) refuse(path, "cannot be written");
     return;
   }

@@ -46,7 +46,9 @@ TEST(VisualPrompt, TimesThatAreMissingOrHaveNoUseAreRefused) {
   EXPECT_TRUE(says(story_of([] { times("", 2); }), "has no \"fps\""));
   EXPECT_TRUE(says(story_of([] { times(R"(, "fps": 2)", {}); }), "leave \"fps\" out"));
   for (const auto* bad : {"0", "-1", "\"2\"", "null", "1e-9"})
-    EXPECT_TRUE(says(story_of([&] { times(text(R"(, "fps": )", bad), 2); }), "expected a number above 0")) << bad;
+    EXPECT_TRUE(
+        says(story_of([&] { times(text(R"(, "fps": )", bad), 2); }), "expected its frames in a second, at least 0.001"))
+        << bad;
 }
 
 TEST(VisualPrompt, AFrameBeyondAllPositionsIsRefusedWithItsFps) {

@@ -69,7 +69,7 @@ TEST_F(Preprocess, AnIdThatTheTypeOfTheFileCannotHoldIsRefused) {
   auto request = of("in.jsonl");
   request.append_eod = false;
   write("in.jsonl", "{\"text\": \"a c\"}\n{\"text\": \"a b\"}\n");
-  expect_refused([&] { preprocess(*tokenizer, request); }, {"in.jsonl:2:", "id 70000", "has only 4", "without holes"});
+  expect_refused([&] { preprocess(*tokenizer, request); }, {"in.jsonl:2:", "id 70000", "has only 4", "without gaps"});
   write("in.jsonl", "{\"text\": \"a c\"}\n");
   preprocess(*tokenizer, request);
   EXPECT_EQ(documents("out_text_document"), (std::vector<Ids>{{0, 65535}}));
