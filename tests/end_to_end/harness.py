@@ -42,6 +42,19 @@ TINY = {
 }
 
 
+def read_terminal(master):
+    """All that was written to a pseudo terminal, whose other end is closed. One read may give a part."""
+    content = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:  # EIO: nobody can write any more
+            return content
+        if not part:
+            return content
+        content += part
+
+
 def program():
     return os.environ["TESSERA_PROGRAM"]
 

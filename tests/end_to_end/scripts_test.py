@@ -63,7 +63,7 @@ class Scripts(harness.InOwnFolder):
         reader, writer = pty.openpty()
         subprocess.run(["bash", "-c", words + ninja], stdout=writer, stderr=subprocess.STDOUT, check=True)
         os.close(writer)
-        told = os.read(reader, 10000).decode()
+        told = harness.read_terminal(reader).decode()
         os.close(reader)
         for built in range(1, 4):  # whole seconds, which may change in between: "about 3 s left"
             self.assertRegex(told, rf"\r   built {built} of 4, about \d+ \w+ left")
