@@ -4,18 +4,22 @@
 // multiply-adds, for bfloat16 that of its register tile where there is one. "of the best": our rate over that of the
 // faster library.
 //
-//   bench_gemm [--stages] [threads] [rows] [layer, or all] [width] [float32, bfloat16 or float16]
+//   bench_gemm [--stages[=SECONDS]] [threads] [rows] [layer, or all] [width] [float32, bfloat16 or float16]
 //
-// --stages: instead, where the time of our products goes, stage by stage (gemm_stages.h).
+// --stages: instead, where the time of our products goes, stage by stage, SECONDS for each, by default 0.5
+// (gemm_stages.h).
 #include "framework/kernels/gemm.h"
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -167,12 +171,22 @@ DType type_argument(const char* name) {
   refuse_argument(name, "float32, bfloat16 or float16");
 }
 
-/// `peak` measures that of one thread.
-void print_layer(kernels::Threads& threads, const Layer& s, DType type, const std::function<double()>& peak) {
+/// Of "--stages" or "--stages=SECONDS".
+double seconds_of(const char* word, double otherwise) {
+  const std::string_view number = std::string_view(word).substr(std::string_view("--stages").size());
+  if (number.empty()) return otherwise;
+  double seconds = 0;
+  const auto [end, failed] = std::from_chars(number.data() + 1, number.data() + number.size(), seconds);
+  if (number.front() != '=' || failed != std::errc() || end != number.data() + number.size() || !(seconds > 0))
+    refuse_argument(word, "--stages, or --stages=SECONDS with a number above 0");
+  return seconds;
+}
+
+void print_layer(kernels::Threads& threads, const Layer& s, DType type, const StageTimes& times) {
   const Products operands(threads, s, type);
   const auto products = operands.typed();
   for (std::size_t i = 0; i < products.size(); ++i)
-    print_stages(threads, text(s.name, " ", product_names[i]), products[i], peak);
+    print_stages(threads, text(s.name, " ", product_names[i]), products[i], times);
 }
 
 }  // namespace
@@ -180,7 +194,9 @@ void print_layer(kernels::Threads& threads, const Layer& s, DType type, const st
 
 int main(int argc, char** argv) {
   using namespace tessera;
-  const bool stages = argc > 1 && std::string(argv[1]) == "--stages";
+  const bool stages = argc > 1 && std::string_view(argv[1]).starts_with("--stages");
+  StageTimes times;
+  if (stages) times.seconds = seconds_of(argv[1], times.seconds);
   if (stages) --argc, ++argv;
   const int count = threads_argument(argc, argv, 1);
   const auto rows = count_argument(argc, argv, 2, 1024), width = count_argument(argc, argv, 4, 768);
@@ -196,7 +212,7 @@ int main(int argc, char** argv) {
   kernels::Threads& measured = stages ? one : threads;
   const double tile = type == DType::bfloat16 ? kernels::pair_tile_rate(measured) : 0;
   const double peak = (tile > 0 ? tile : kernels::multiply_add_rate(measured)) / 1e9;
-  const auto peak_now = [&] {
+  times.peak = [&] {
     constexpr double seconds = 0.002;
     return tile > 0 ? kernels::pair_tile_rate(one, seconds) : kernels::multiply_add_rate(one, seconds);
   };
@@ -205,5 +221,5 @@ int main(int argc, char** argv) {
   if (stages) std::printf("  share of peak        tile    block   memory  packing    edges  threads    pages\n");
   for (const Layer& s : layers)
     if (only == "all" || only == s.name)
-      stages ? print_layer(threads, s, type, peak_now) : compare(threads, s, type, peak);
+      stages ? print_layer(threads, s, type, times) : compare(threads, s, type, peak);
 }

@@ -25,18 +25,18 @@ double operations(const MatrixProduct& p) {
 /// Operations per second of a body that does `work` of them, as a share of the peak that is measured before and after
 /// each repetition; median.
 template <class Body>
-double share_of(const std::function<double()>& peak, double work, Clock clock, const Body& body) {
-  constexpr double seconds = 0.5, long_enough = 0.002;
+double share_of(const StageTimes& times, double work, Clock clock, const Body& body) {
+  constexpr double long_enough = 0.002;
   constexpr std::size_t least = 5;
   body();
   const double start = seconds_on(Clock::wall);
   body();
   const int together = 1 + static_cast<int>(long_enough / (seconds_on(Clock::wall) - start));
   std::vector<double> shares;
-  for (double before = peak(); shares.size() < least || seconds_on(Clock::wall) - start < seconds;) {
+  for (double before = times.peak(); shares.size() < least || seconds_on(Clock::wall) - start < times.seconds;) {
     const double begin = seconds_on(clock);
     for (int i = 0; i < together; ++i) body();
-    const double taken = (seconds_on(clock) - begin) / together, after = peak();
+    const double taken = (seconds_on(clock) - begin) / together, after = times.peak();
     shares.push_back(work / taken / ((before + after) / 2));
     before = after;
   }
@@ -44,7 +44,7 @@ double share_of(const std::function<double()>& peak, double work, Clock clock, c
 }
 
 /// One tile again and again.
-double share_of_tile(const std::function<double()>& peak, const TileKernels& t, bool packed, std::int64_t depth,
+double share_of_tile(const StageTimes& times, const TileKernels& t, bool packed, std::int64_t depth,
                      const Storage& values) {
   const std::int64_t row = depth + 16, calls = 400;
   float* const at = values.floats().data();
@@ -52,7 +52,7 @@ double share_of_tile(const std::function<double()>& peak, const TileKernels& t, 
   const kernels::TileCall call{
       at, packed ? t.block : row, packed ? t.rows : 1, at, b, depth, nullptr, 0, c, t.cols, t.rows, t.cols};
   const double work = 2.0 * static_cast<double>(t.rows * t.cols * depth * t.elements * calls);
-  return share_of(peak, work, Clock::processor, [&] {
+  return share_of(times, work, Clock::processor, [&] {
     for (std::int64_t i = 0; i < calls; ++i) t.tile(call);
   });
 }
@@ -94,8 +94,7 @@ class OnSmallPages {
 
 }  // namespace
 
-void print_stages(kernels::Threads& threads, const std::string& name, const MatrixProduct& p,
-                  const std::function<double()>& peak) {
+void print_stages(kernels::Threads& threads, const std::string& name, const MatrixProduct& p, const StageTimes& times) {
   const TileKernels* tiles = kernels::tiles_of(p);
   if (tiles == nullptr || kernels::has_few_rows(p)) {
     std::printf("  %-14s no register tiles: OpenBLAS, or few rows\n", name.c_str());
@@ -113,12 +112,12 @@ void print_stages(kernels::Threads& threads, const std::string& name, const Matr
   const OnSmallPages small(p);
   const Clock clock = fair_clock(threads);
   const auto alone = [&](const MatrixProduct& product, const auto& body) {
-    return share_of(peak, operations(product), Clock::processor, body);
+    return share_of(times, operations(product), Clock::processor, body);
   };
   const auto together = [&](const MatrixProduct& product) {
-    return share_of(peak, operations(p), clock, [&] { kernels::multiply(threads, product); }) / threads.count();
+    return share_of(times, operations(p), clock, [&] { kernels::multiply(threads, product); }) / threads.count();
   };
-  const double share[] = {share_of_tile(peak, t, packed, depth, values),
+  const double share[] = {share_of_tile(times, t, packed, depth, values),
                           alone(block, [&] { packed_block.multiply(one); }),
                           alone(p, [&] { packed_product.multiply(one); }),
                           alone(tiled, [&] { kernels::multiply(one, tiled); }),

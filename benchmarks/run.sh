@@ -12,4 +12,6 @@ set -euo pipefail
 source "$(dirname "$0")/../launch/common.sh"
 if [[ ${1:-} == -h || ${1:-} == --help ]]; then show_help && exit 0; fi
 build release
-exec python3 benchmarks/suite.py "$@"
+suite=$PWD/benchmarks/suite.py
+cd "$started"  # paths are relative to the folder of the caller
+exec python3 "$suite" "$@"

@@ -1,4 +1,5 @@
-# Shared by the scripts of this folder; sourced, not run. Moves to the root of the tree.
+# Shared by the scripts of this folder; sourced, not run. Moves to the root of the tree; `started` is the caller's folder.
+started=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cores=$(nproc)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/tessera
@@ -14,6 +15,13 @@ stop() {
 value_of() {
   [[ -n ${2:-} ]] || stop "$1 needs a value; see --help" 2
   printf '%s' "$2"
+}
+
+# path_of OPTION [VALUE]: the same for a path, which is relative to the folder of the caller
+path_of() {
+  local value
+  value=$(value_of "$@") || exit
+  cd "$started" && realpath -m "$value"
 }
 
 # Prints the comment at the head of the calling script, which is its help text.

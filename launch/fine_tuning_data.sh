@@ -6,21 +6,24 @@
 #
 #   --output DIR   folder of the quickstart (default: quickstart)
 #
-# TESSERA names the program (default: the release build's).
+# TESSERA names the program (default: the release build's, else the installed one).
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
 output=quickstart
 while (($#)); do
   case "$1" in
-    --output) output=$(value_of "$@"); shift ;;
+    --output) output=$(path_of "$@"); shift ;;
     -h | --help) show_help && exit 0 ;;
     *) stop "no option '$1'; see --help" 2 ;;
   esac
   shift
 done
 data=$output/data
-tessera=${TESSERA:-build/release/framework/tessera}
+built=build/release/framework/tessera
+[[ -x $built ]] || built=$(type -P tessera) || built=
+tessera=${TESSERA:-$built}
+[[ -n $tessera ]] || stop "there is no program: build/release/framework/tessera is not built, and no tessera is installed"
 [[ -e $data/train.txt ]] || stop "there is no $data/train.txt; run launch/quickstart.sh first"
 
 # Lines as "Ge1:1 In the beginning ...": a JSON object for each that has more than ten words. Every fourth verse is enough.

@@ -13,7 +13,6 @@
 # The same commit gives the same bytes: files have the date of the commit, or SOURCE_DATE_EPOCH if it is set. The image also
 # depends on the state of the mirror. docs/installing.md describes the results.
 set -euo pipefail
-started=$PWD
 source "$(dirname "$0")/common.sh"
 
 oci=false output=build/packages site='' mirror='' install=true
@@ -21,8 +20,8 @@ while (($#)); do
   case "$1" in
     --deb) ;;
     --oci) oci=true ;;
-    --output) output=$(value_of "$@"); output=$(cd "$started" && realpath -m "$output"); shift ;;
-    --site) site=$(value_of "$@"); site=$(cd "$started" && realpath -m "$site"); shift ;;
+    --output) output=$(path_of "$@"); shift ;;
+    --site) site=$(path_of "$@"); shift ;;
     --mirror) mirror=$(value_of "$@"); shift ;;
     --no-install) install=false ;;
     -h | --help) show_help && exit 0 ;;

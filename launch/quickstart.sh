@@ -20,7 +20,7 @@ while (($#)); do
   case "$1" in
     --seconds) seconds=$(value_of "$@"); shift ;;
     --threads) threads=$(value_of "$@"); shift ;;
-    --output) output=$(value_of "$@"); shift ;;
+    --output) output=$(path_of "$@"); shift ;;
     -h | --help) show_help && exit 0 ;;
     *) stop "no option '$1'; see --help" 2 ;;
   esac

@@ -9,13 +9,12 @@
 #
 # A warning of mkdocs, such as a link to a page that does not exist, is an error. Nothing is written into the source tree but below build/.
 set -euo pipefail
-started=$PWD
 source "$(dirname "$0")/common.sh"
 
 output='' tessera='' install=true
 while (($#)); do
   case "$1" in
-    --output) output=$(value_of "$@"); shift ;;
+    --output) output=$(path_of "$@"); shift ;;
     --tessera) tessera=$(value_of "$@"); shift ;;
     --no-install) install=false ;;
     -h | --help) show_help && exit 0 ;;
@@ -24,7 +23,6 @@ while (($#)); do
   shift
 done
 if [[ -n $output ]]; then
-  output=$(cd "$started" && realpath -m "$output")
   [[ ! -e $output || (-d $output && -z $(ls -A "$output")) ]] || stop "--output: '$output' exists and is not an empty folder; name another one, or delete it" 2
 else
   output=$PWD/build/site

@@ -32,7 +32,7 @@ while (($#)); do
     --all) chosen=false ;;
     --since) since=(--since "$(value_of "$@")"); shift ;;
     --slow) export TESSERA_SLOW_TESTS=1 ;;
-    --golden) golden=$(value_of "$@"); shift ;;
+    --golden) golden=$(path_of "$@"); shift ;;
     --label) label=$(value_of "$@"); shift ;;
     --preset) preset=$(value_of "$@"); shift ;;
     --no-install) install=false ;;

@@ -239,6 +239,33 @@ void write_file_atomic(const fs::path& path, std::span<const std::span<const std
   sync_folder(path.parent_path());
 }
 
+bool is_standard_output(const fs::path& path) {
+  struct stat named {};
+  struct stat own {};
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(STDOUT_FILENO, &own) == 0 && named.st_dev == own.st_dev &&
+         named.st_ino == own.st_ino;
+}
+
+void write_output(const fs::path& path, std::string_view content) {
+  std::error_code unknown;
+  if (is_standard_output(path)) {  // perhaps a file that a shell appends to
+    if (!write_all(STDOUT_FILENO, content)) refuse(path, "cannot be written");
+    return;
+  }
+  if (!fs::exists(path, unknown) || fs::is_directory(path, unknown)) return write_file_atomic(path, content);
+  if (fs::is_regular_file(path, unknown)) return write_file_atomic(fs::canonical(path), content);
+  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC); });
+  const bool good = descriptor >= 0 && write_all(descriptor, content);
+  const auto why = errno;
+  const bool closed = descriptor < 0 || ::close(descriptor) == 0;
+  if (!good || !closed) refuse(path, "cannot be written", good ? errno : why);
+}
+
+std::string name_of_folder(const fs::path& folder) {
+  const auto path = fs::absolute(folder).lexically_normal();
+  return (path.filename().empty() ? path.parent_path() : path).filename().string();
+}
+
 void sync_folder(const fs::path& folder) {
   const fs::path path = folder.empty() ? "." : folder;
   const int descriptor = open_or_refuse(path, O_RDONLY | O_DIRECTORY, "cannot be opened");
@@ -344,20 +371,25 @@ FolderLock::~FolderLock() {
   ::close(descriptor_);
 }
 
+std::optional<::pid_t> flock_owner(::ino_t inode) {
+  std::ifstream locks("/proc/locks");
+  // "1: FLOCK  ADVISORY  WRITE 1234 00:2f:5678 0 EOF": only the inode, since some file systems give stat() another
+  // device.
+  for (std::string line, number, kind, mode, access, process, place; std::getline(locks, line);) {
+    std::istringstream words(line);
+    words >> number >> kind >> mode >> access >> process >> place;
+    if (kind == "FLOCK" && place.substr(place.rfind(':') + 1) == std::to_string(inode))
+      return static_cast<::pid_t>(std::strtol(process.c_str(), nullptr, 10));
+  }
+  return {};
+}
+
 namespace {
 
 /// Whether /proc/locks has a lock of flock() on the file. Without that list: whether the process exists.
 bool is_locked(const struct ::stat& file, ::pid_t owner) {
-  std::ifstream locks("/proc/locks");
-  if (!locks) return ::kill(owner, 0) == 0 || errno == EPERM;
-  // "1: FLOCK  ADVISORY  WRITE 1234 00:2f:5678 0 EOF": only the inode, since some file systems give stat() another
-  // device. The process is 0 where it belongs to another name space.
-  for (std::string line, number, kind, mode, access, process, place; std::getline(locks, line);) {
-    std::istringstream words(line);
-    words >> number >> kind >> mode >> access >> process >> place;
-    if (kind == "FLOCK" && place.substr(place.rfind(':') + 1) == std::to_string(file.st_ino)) return true;
-  }
-  return false;
+  if (::access("/proc/locks", R_OK) != 0) return ::kill(owner, 0) == 0 || errno == EPERM;
+  return flock_owner(file.st_ino).has_value();
 }
 
 }  // namespace

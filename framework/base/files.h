@@ -118,6 +118,16 @@ std::string read_file(const std::filesystem::path& path);
 /// replaced, not followed. Throws IoError, also if `path` is a device or a pipe; the old file then remains.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
 
+/// Whether the path names the file, pipe or device to which standard output goes, such as /dev/stdout.
+bool is_standard_output(const std::filesystem::path& path);
+
+/// Writes the output of a command to the name that the user gave. A file is replaced atomically, also one behind a
+/// symbolic link, which remains; standard output, another device or a pipe is written to. Throws IoError.
+void write_output(const std::filesystem::path& path, std::string_view content);
+
+/// The last name of the path of a folder, also if it is given as "run/" or ".".
+std::string name_of_folder(const std::filesystem::path& folder);
+
 /// Whether `part` can be a part of the name of one file: it has no '/' and no control characters, and at most 128
 /// bytes, so that the name is not too long for the file system (255 bytes).
 bool is_part_of_file_name(std::string_view part);

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace tessera {
@@ -19,5 +22,9 @@ struct FolderUse {
 /// Takes no lock and writes nothing, so it never disturbs the owner. Does not throw; a file that cannot be read counts
 /// as free.
 FolderUse folder_use(const std::filesystem::path& folder);
+
+/// The process that holds a lock of flock() on the file with this inode, as this host lists it; 0 if the process
+/// belongs to another PID namespace. Nothing if no process of this host holds one, or the system has no such list.
+std::optional<::pid_t> flock_owner(::ino_t inode);
 
 }  // namespace tessera

@@ -168,7 +168,8 @@ std::vector<CheckpointInfo> list_unfinished(const std::filesystem::path& root, c
 /// Throws IoError.
 void delete_unfinished(const std::filesystem::path& root, const std::string& prefix);
 
-/// Deletes the checkpoint in `folder`: no half-deleted one has a final name at any time. Throws IoError.
+/// Deletes the checkpoint in `folder`: no half-deleted one has a final name at any time. Throws IoError; a
+/// write-protected folder stays as it is.
 void delete_checkpoint(const std::filesystem::path& folder);
 
 /// "iter_0000100", or with a prefix "network_iter_0000100" (the '_' is added when the prefix does not end in '_' or

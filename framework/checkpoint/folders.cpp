@@ -1,9 +1,13 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <string_view>
+#include <system_error>
 
 #include "framework/base/files.h"
 #include "framework/checkpoint/checkpoint.h"
@@ -102,6 +106,9 @@ void delete_unfinished(const fs::path& root, const std::string& prefix) {
 }
 
 void delete_checkpoint(const fs::path& folder) {
+  // Renaming a write-protected folder is possible; it would then be left without a name that anything finds.
+  if (!fs::is_symlink(folder) && ::access(folder.c_str(), W_OK) != 0 && errno != ENOENT)
+    throw IoError(text(folder.string(), ": cannot be deleted: ", std::generic_category().message(errno)));
   const fs::path leaving = text(folder.string(), left_over);
   rename_or_exchange(folder, leaving);
   delete_all(leaving);

@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <iomanip>
+#include <set>
 #include <sstream>
+#include <utility>
+
+#include "framework/checkpoint/format.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -31,6 +35,19 @@ std::optional<FrozenBase> base_in(const Blobs& blobs) {
     throw DamageError(text(frozen_base_blob, ": '", line, "' is not a digest and the name of a folder"));
   base.name = line.substr(digits_of_digest + 1, line.size() - digits_of_digest - 2);
   return base;
+}
+
+std::unique_ptr<OpenedCheckpoint> with_frozen(std::unique_ptr<OpenedCheckpoint> opened, const OpenNamed& open) {
+  std::set<std::filesystem::path> seen;
+  while (opened) {
+    const auto base = base_in(opened->blobs());
+    if (!base) return opened;
+    if (!seen.insert(std::filesystem::weakly_canonical(opened->folder())).second)
+      throw ConfigError(text(opened->folder().string(), ": ", opened->about_left_out(),
+                             ", but the checkpoint there was saved without them too"));
+    opened = open(base->name);
+  }
+  return nullptr;
 }
 
 }  // namespace tessera::checkpoint

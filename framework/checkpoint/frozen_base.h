@@ -1,12 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "framework/checkpoint/checkpoint.h"
 
 namespace tessera::checkpoint {
+
+class OpenedCheckpoint;
 
 /// Name of the file in a checkpoint that was saved without its frozen parameters.
 inline constexpr const char* frozen_base_blob = "frozen_base.txt";
@@ -22,5 +26,11 @@ std::string write_base(const FrozenBase& base);
 /// The base that a checkpoint with these files needs; nothing: the checkpoint has all its weights. Throws DamageError
 /// if the file says something else.
 std::optional<FrozenBase> base_in(const Blobs& blobs);
+
+/// Opens the checkpoint of a name.
+using OpenNamed = std::function<std::unique_ptr<OpenedCheckpoint>(const std::string& name)>;
+/// `opened`; if it was saved without its frozen parameters, the checkpoint that it names, and so on until one has them.
+/// Null: `open` has returned null. Throws ConfigError if they name each other.
+std::unique_ptr<OpenedCheckpoint> with_frozen(std::unique_ptr<OpenedCheckpoint> opened, const OpenNamed& open);
 
 }  // namespace tessera::checkpoint

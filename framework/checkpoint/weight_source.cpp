@@ -157,9 +157,11 @@ void must_be_finite(const Tensor& tensor, const std::string& speaker, std::span<
   const auto size = size_of(tensor.dtype());
   const Tensor element(tensor.raw().subspan(at * size, size), tensor.dtype(), Shape{1});
   copy_converted(element, Tensor(std::span(one), Shape{1}));
+  const bool may_overflow = tensor.dtype() == DType::float16 && one[0] == one[0];
   throw ConfigError(text(speaker, ": element ", place_of(at, tensor.shape(), offsets), " is ",
                          one[0] != one[0] ? "NaN" : "infinite",
-                         "; weights must be finite, so these were saved by a run that had diverged, or are damaged"));
+                         "; weights must be finite, so these were saved by a run that had diverged, or are damaged",
+                         may_overflow ? ", or are larger than 65504, the largest number of float16" : ""));
 }
 
 void must_fit(const WeightSource& source, std::span<const TensorRange> wanted) {

@@ -63,8 +63,10 @@ std::string reason_in(const fs::path& folder) {
 
 /// Folders that are no checkpoints any more, or not yet: "iter_0000100_damaged", "iter_0000100_tmp".
 void add_others(const fs::path& root, std::vector<ListedCheckpoint>& all) {
-  const std::vector<std::pair<std::string, std::string>> states = {
-      {"_damaged", "set aside"}, {"_of_run_", "of another run"}, {"_tmp", "unfinished"}};
+  const std::vector<std::pair<std::string, std::string>> states = {{"_damaged", "set aside"},
+                                                                   {"_of_run_", "of another run"},
+                                                                   {"_of_another_program", "of another program"},
+                                                                   {"_tmp", "unfinished"}};
   for (const auto& path : list_folder(root))
     for (const auto& [mark, state] : states) {
       const auto name = path.filename().string();

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <iostream>
 
@@ -39,7 +40,12 @@ std::vector<std::string> options_of(const CLI::App& app) {
 /// The mistake in the command line, with the closest known name for an unknown one.
 std::string complaint(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
   const CLI::App* command = &app;
-  for (const auto& word : words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto& word = words[i];
+    if (const auto* option = word[0] == '-' ? command->get_option_no_throw(word) : nullptr) {
+      if (option->get_items_expected_min() > 0) ++i;  // the next word is its value
+      continue;
+    }
     const auto names = commands_of(*command);
     if (std::find(names.begin(), names.end(), word) != names.end()) {
       command = command->get_subcommand(word);
@@ -70,11 +76,20 @@ CommandNode::Option facts_of(const CLI::Option& option) {
   return out;
 }
 
+/// Whether `words` are a number with a 0 before other digits, or in hexadecimal. The library would read an octal one.
+bool is_not_decimal(const std::string& words) {
+  const auto first = words.find_first_not_of(" \t\n+-");
+  return first != std::string::npos && words[first] == '0' && first + 1 < words.size() &&
+         std::isalnum(static_cast<unsigned char>(words[first + 1])) != 0 && words.find_first_of("eE.") != first + 1;
+}
+
 /// Rejects values that are not a `Number` for which `holds`; `expected` says which one is.
 template <class Number, class Holds>
 CLI::Validator number_check(const std::string& expected, Holds holds, const std::string& shown = "") {
   return {[=](const std::string& words) {
             Number number{};
+            if (is_not_decimal(words))
+              return text("'", shortened(words), "' is not in decimal digits without leading zeros");
             const bool good = CLI::detail::lexical_cast(words, number) && holds(number);
             return good ? std::string() : text("'", shortened(words), "' is not ", expected);
           },

@@ -1,18 +1,12 @@
 #include "framework/cli/convert.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <set>
 
 #include "framework/base/files.h"
-#include "framework/base/system_call.h"
 #include "framework/cli/convert_adapter.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/interop/flags/conversion_report.h"
@@ -156,23 +150,12 @@ void keep_older(const fs::path& file) {
       text("note: ", file.string(), " was there with other content, which is now in ", kept().string()));
 }
 
-/// Writes to a device or a pipe, which a file must not replace.
-void write_into(const std::string& file, const std::string& words) {
-  const int descriptor = uninterrupted([&] { return ::open(file.c_str(), O_WRONLY | O_CLOEXEC); });
-  const bool good = descriptor >= 0 && write_all(descriptor, words);
-  const auto why = errno;
-  const bool closed = descriptor < 0 || ::close(descriptor) == 0;
-  if (!good || !closed) throw IoError(text(file, ": cannot be written: ", std::strerror(good ? errno : why)));
-}
-
 /// The name may be that of a device or a pipe, or of a link to a file elsewhere.
 void write(const std::string& file, const std::string& words) {
   if (file.empty() || file == "-") {
     std::cout << words;
-  } else if (fs::exists(file) && !fs::is_regular_file(file) && !fs::is_directory(file)) {
-    write_into(file, words);
   } else if (!fs::is_regular_file(file)) {
-    write_file_atomic(file, words);
+    write_output(file, words);
   } else if (const auto path = fs::canonical(file); read_file(path) != words) {
     keep_older(path);
     write_file_atomic(path, words);

@@ -1,6 +1,7 @@
 #include "framework/cli/convert_checkpoint.h"
 
 #include <cstdio>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -67,27 +68,40 @@ std::vector<checkpoint::TensorRange> ranges_of(model::Model& model, const checkp
   return ranges;
 }
 
-/// Saves them, one at a time in memory, or some rows of one. Nothing remains if one cannot be read.
-void save_one_by_one(const checkpoint::OpenedCheckpoint& source, const std::vector<checkpoint::TensorRange>& ranges,
-                     const checkpoint::Blobs& blobs, const fs::path& out) {
-  std::vector<std::string> notes;
-  const auto read = [&](const checkpoint::TensorRange& into) {
-    if (source.shape(into.name) == into.global_shape) return source.read_box(into);
-    auto note = checkpoint::read_other_padding(source, into);
-    if (notes.empty() || notes.back() != note) notes.push_back(std::move(note));  // once for all rows of a tensor
-  };
-  const auto in_rows = [&](const checkpoint::TensorRange& range) { return source.reads_rows(range.name); };
-  std::uint64_t bytes = 0;
-  for (const auto& range : ranges) bytes += range.tensor.bytes();
-  checkpoint::must_have_room(out, bytes);
+/// Calls `save`, which saves below `out`. If it throws and the folder is new, it is deleted, provided that it is empty.
+void save_below(const fs::path& out, const std::function<void()>& save) {
   const bool is_new = !fs::exists(out);
   try {
-    checkpoint::save_checkpoint(out, "", source.iteration(), checkpoint::FilledState(ranges, read, in_rows), blobs);
+    save();
   } catch (const Error&) {
     std::error_code ignored;
     if (is_new) fs::remove(out, ignored);
     throw;
   }
+}
+
+/// Saves them, one at a time in memory, or some rows of one. Nothing remains if one cannot be read.
+void save_one_by_one(const checkpoint::OpenedCheckpoint& source, const std::vector<checkpoint::TensorRange>& ranges,
+                     const checkpoint::Blobs& blobs, const fs::path& out) {
+  std::vector<std::string> notes;
+  const auto read = [&](const checkpoint::TensorRange& into) {
+    if (source.shape(into.name) == into.global_shape) {
+      source.read_box(into);
+    } else {
+      auto note = checkpoint::read_other_padding(source, into);
+      if (notes.empty() || notes.back() != note) notes.push_back(std::move(note));  // once for all rows of a tensor
+    }
+    if (into.tensor.dtype() == DType::float16)  // formats check their elements before they convert them
+      checkpoint::must_be_finite(into.tensor, text(source.folder().string(), ": tensor '", into.name, "' as float16"),
+                                 into.offsets);
+  };
+  const auto in_rows = [&](const checkpoint::TensorRange& range) { return source.reads_rows(range.name); };
+  std::uint64_t bytes = 0;
+  for (const auto& range : ranges) bytes += range.tensor.bytes();
+  checkpoint::must_have_room(out, bytes);
+  save_below(out, [&] {
+    checkpoint::save_checkpoint(out, "", source.iteration(), checkpoint::FilledState(ranges, read, in_rows), blobs);
+  });
   tell_notes(notes);
 }
 
@@ -251,10 +265,12 @@ void export_megatron(const ConvertCheckpointFlags& flags, const CommandContext& 
                          " in the model that is saved; rows of padding are ",
                          shape[0] > weights.shape(name)[0] ? "added" : "left out"));
   tell_notes(notes);
-  const auto folder =
-      format.saves_owned()
-          ? checkpoint::save_owned_ranks(format, save, ranks, recipe::saved_parts(saved.recipe, rows), checkpoint)
-          : checkpoint::save_all_ranks(format, save, ranks, checkpoint);
+  fs::path folder;
+  save_below(flags.out, [&] {
+    folder = format.saves_owned() ? checkpoint::save_owned_ranks(format, save, ranks,
+                                                                 recipe::saved_parts(saved.recipe, rows), checkpoint)
+                                  : checkpoint::save_all_ranks(format, save, ranks, checkpoint);
+  });
   const auto differs = what_arguments_leave_out(saved.recipe, rows, save, context.registries);
   std::cout << folder.string() << ": " << name_of(save.type)
             << (format.saves_owned() || !differs.empty() ? "" : "; Megatron-LM takes it with --no-load-rng") << "\n";

@@ -81,8 +81,22 @@ struct Preprocess {
 
   void write_instructions(const tokenizers::Tokenizer& made_of, const Progress& progress,
                           const PreprocessMeter& meter) const {
-    const auto result = instructions::write_instructions(made_of, instructions.with(request), progress);
+    const auto whole = instructions.with(request);
+    const auto result = instructions::write_instructions(made_of, whole, progress);
     for (const auto& one : result.reasons) std::cout << "left out: " << one << "\n";
+    if (result.cut > 0)
+      std::cout << "warning: " << result.cut << " rows were cut to " << result.cut_to << " tokens, the first at "
+                << result.first_cut << "; give " << (whole.seq_length ? "a larger --seq-length" : "--seq-length")
+                << " to keep more of them\n";
+    if (result.emptied > 0)
+      std::cout
+          << "warning: " << result.emptied
+          << " rows have several answers, of which MindSpeed-LLM uses none: they are written with an empty prompt "
+             "and an empty answer, the first at "
+          << result.first_emptied << "; make a row of each answer\n";
+    if (result.samples == 0)
+      std::cout << "warning: all rows reach --seq-length, so the files are empty; give a larger one"
+                << (instructions.makes_pairs() ? "\n" : ", or --pack --neat-pack, which cuts them\n");
     if (result.without_label > 0)
       std::cout << "warning: " << result.without_label << " of " << result.samples
                 << " samples have no label, because prompts fill --seq-length or answers are empty; nothing is learned "

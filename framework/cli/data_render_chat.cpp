@@ -4,6 +4,7 @@
 #include "framework/base/json.h"
 #include "framework/cli/data_commands.h"
 #include "framework/files/input_file.h"
+#include "framework/files/input_stream.h"
 #include "framework/files/text_file.h"
 #include "framework/jinja/chat_template.h"
 #include "framework/log/log.h"
@@ -30,6 +31,7 @@ struct RenderChat {
     }
     const jinja::ChatTemplate rendered(files::read_input(chat_template, "chat template"), chat_template);
     const auto lines = files::read_input(input, "file of --input");
+    files::refuse_compressed(input, std::string_view(lines).substr(0, 8));
     std::int64_t number = 0, skipped = 0;
     for (std::size_t begin = 0; begin < lines.size();) {
       const auto end = std::min(lines.find('\n', begin), lines.size());
@@ -37,7 +39,10 @@ struct RenderChat {
       begin = end + 1;
       ++number;
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      const auto object = parse_json(line);
+      std::string why;
+      const auto object = parse_json(line, &why);
+      if (object.is_discarded())
+        throw ConfigError(text(input, ":", number, ": is not JSON: ", why, "; correct or remove the line"));
       if (!object.is_object() || !object.contains(messages_key))
         throw ConfigError(text(input, ":", number, ": expected a JSON object with the key \"", messages_key, "\""));
       try {

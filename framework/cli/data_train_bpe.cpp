@@ -67,8 +67,9 @@ void add_data_train_bpe(Command& data) {
   command->add_option("--json-keys,--json-key", work->json_keys, "Keys whose values are texts [text]");
   command->add_option("--vocab-size", work->vocab_size,
                       "Vocabulary size: 256 bytes, merges, and <|endoftext|> as the last token [8192]");
-  command->add_option("--min-frequency", work->min_frequency,
-                      "Minimum number of occurrences of a pair to be merged [2]");
+  command
+      ->add_option("--min-frequency", work->min_frequency, "Minimum number of occurrences of a pair to be merged [2]")
+      ->positive();
   command->add_option("--output-dir,--output", work->output_dir, "Folder for the two files")->required();
   command->callback([work] { work->run(); });
 }

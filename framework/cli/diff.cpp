@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "framework/cli/recipe_arguments.h"
+#include "framework/interop/flags/source.h"
 #include "framework/log/log.h"
 #include "framework/options/same.h"
 #include "framework/recipe/describe.h"
@@ -25,7 +26,8 @@ struct Side {
 Side read_side(const std::string& given, const std::vector<std::string>& sets, const ForeignArguments& foreign,
                const CommandContext& context) {
   options::Report report;
-  RecipeArguments arguments{given, sets, foreign};
+  RecipeArguments arguments{given, sets, {}};
+  if (flags::is_foreign(given, context.mappings())) arguments.foreign = foreign;  // the other side may be a recipe
   Side side{given, read_recipe_or_run(arguments, context, report)};
   if (!report.complete()) report.must_be_good();
   for (const auto& problem : report.problems()) diff_logger.error("mistake: " + problem);

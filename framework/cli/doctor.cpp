@@ -21,6 +21,7 @@
 #include "framework/kernels/gemm_blas.h"
 #include "framework/kernels/machine_limits.h"
 #include "framework/kernels/threads.h"
+#include "framework/options/limits.h"
 
 namespace tessera::cli {
 namespace {
@@ -179,7 +180,7 @@ void add_doctor_commands(Command& app, CommandContext&) {
       ->add_option("--threads", arguments->threads,
                    "Number of threads to measure with; default: the cores that this process may use")
       ->type_name("N")
-      ->positive();
+      ->between(std::int64_t{1}, options::most_threads);
   command->add_flag("--json", arguments->json, "Write one JSON object; rates are per second");
   command->callback([arguments] { doctor(*arguments); });
 }

@@ -142,6 +142,10 @@ void evaluate(const EvalFlags& flags, const CommandContext& context) {
     throw ConfigError("eval: give one of --text FILE, --data PREFIX and --records FILES");
   if (!flags.records.media_dir.empty() && flags.records.files.empty())
     throw ConfigError("eval: --media-dir is the folder of the images of --records; give --records FILES");
+  if (flags.stride > 0 && !flags.records.files.empty())
+    throw ConfigError(text("eval: --stride ", flags.stride,
+                           " moves a window over the text of --text or --data, and --records are scored one by one; "
+                           "leave --stride out"));
   const auto content = flags.text.empty() ? std::string() : files::read_input(flags.text, "text of --text");
   for_each_adapter(flags.folder, flags.adapters, context.registries,
                    [&](const auto& name, const auto& trained) { evaluate_one(flags, content, name, trained); });

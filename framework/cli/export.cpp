@@ -1,5 +1,6 @@
 #include "framework/cli/export.h"
 
+#include <array>
 #include <filesystem>
 #include <iostream>
 #include <sstream>
@@ -14,6 +15,7 @@
 #include "framework/options/yaml.h"
 #include "framework/reporting/export.h"
 #include "framework/reporting/metrics_row.h"
+#include "framework/training/saving/run_folder.h"
 
 namespace tessera::cli {
 namespace {
@@ -30,18 +32,13 @@ struct RunFiles {
   fs::path folder, metrics;
 };
 
-RunFiles files_of_run(const std::string& given) {
+RunFiles run_of(const std::string& given) {
   const bool is_file = fs::is_regular_file(given);
   const fs::path metrics = is_file ? fs::path(given) : fs::path(given) / "metrics.jsonl";
   if (!fs::exists(given)) throw ConfigError(text(given, ": does not exist; give a run folder"));
   if (!fs::is_regular_file(metrics))
     throw ConfigError(text(given, ": has no metrics.jsonl; give the run folder (training_config.output_dir) of a run"));
   return {is_file ? fs::absolute(metrics).parent_path() : fs::path(given), metrics};
-}
-
-std::string name_of_run(const RunFiles& run) {
-  const auto name = fs::absolute(run.folder).lexically_normal();
-  return (name.filename().empty() ? name.parent_path() : name).filename().string();
 }
 
 /// The id in run.json; else one that is made from the content, so that a repeated export has the same.
@@ -77,12 +74,17 @@ void must_be_given(const ExportArguments& arguments, const char* what) {
 
 reporting::Exported export_as(const ExportArguments& a, const RunFiles& run) {
   const auto metrics = run.metrics.string();
-  const auto name = a.name.empty() ? name_of_run(run) : a.name;
+  const auto name = a.name.empty() ? name_of_folder(run.folder) : a.name;
+  if (!a.output.empty() && (a.to == "csv" || a.to == "prometheus")) {
+    auto inputs = training::files_of_run(run.folder);
+    inputs.push_back(run.metrics);
+    refuse_overwriting(inputs, std::array{fs::path(a.output)});
+  }
   if (a.to == "csv") {
     if (a.output.empty()) return reporting::export_csv(metrics, std::cout);
     std::ostringstream table;
     const auto exported = reporting::export_csv(metrics, table);
-    write_file_atomic(a.output, table.str());
+    write_output(a.output, table.str());
     return exported;
   }
   if (a.to == "prometheus") {
@@ -99,7 +101,7 @@ reporting::Exported export_as(const ExportArguments& a, const RunFiles& run) {
 }
 
 void run_export(const ExportArguments& arguments) {
-  const auto run = files_of_run(arguments.run);
+  const auto run = run_of(arguments.run);
   const auto exported = export_as(arguments, run);
   if (exported.damaged > 0)
     export_logger.warning(text(run.metrics.string(), ": ", exported.damaged,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <optional>
 
 #include "framework/base/json.h"
 #include "framework/cli/adapter_arguments.h"
@@ -10,6 +11,7 @@
 #include "framework/cli/inference_settings.h"
 #include "framework/cli/recipe_arguments.h"
 #include "framework/cli/threads_argument.h"
+#include "framework/cli/trained_pictures.h"
 #include "framework/cli/visual_prompt.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/log/log.h"
@@ -28,7 +30,7 @@ struct GenerateFlags {
   model::Sampling sampling;
   std::int64_t tokens = 200, samples = 1;
   ThreadsArgument threads;
-  std::string image_backend = "torchvision", image_loading = "rgb";
+  std::string image_backend, image_loading;  ///< empty: as the model was trained
   std::string config;
   std::vector<std::int32_t> end_tokens;
   std::vector<std::string> images, adapters, ignored_keys;
@@ -55,6 +57,24 @@ void tell_end(const model::Model& model, std::size_t prompt, std::int64_t made, 
 
 bool chats(const GenerateFlags& flags) { return flags.chat || !flags.messages.empty() || !flags.images.empty(); }
 
+/// "FILE: conversation 2: "; without the number if there is one only.
+std::string place_in(const std::string& file, const char* what, std::size_t index, std::size_t count) {
+  return count == 1 ? file + ": " : text(file, ": ", what, " ", index + 1, ": ");
+}
+
+/// What `work` returns. Its errors begin with `place`.
+template <class Work>
+auto with_place(const std::string& place, const Work& work) {
+  try {
+    return work();
+  } catch (const ConfigError& error) {
+    if (place.empty()) throw;
+    constexpr std::string_view speaker = "generate: ";
+    const std::string_view words = error.what();
+    throw ConfigError(text(place, words.substr(words.starts_with(speaker) ? speaker.size() : 0)));
+  }
+}
+
 /// The conversations to answer. Read before the model is loaded.
 std::vector<VisualConversation> conversations_of(const GenerateFlags& flags) {
   if (!flags.messages.empty()) {
@@ -64,9 +84,13 @@ std::vector<VisualConversation> conversations_of(const GenerateFlags& flags) {
                              " conversations, so --image does not say which one an image belongs to; name the file in "
                              "the conversation: {\"type\": \"image\", \"image\": \"",
                              flags.images[0], "\"}"));
+    const auto folder = std::filesystem::path(flags.messages).parent_path();
     std::vector<VisualConversation> all;
-    for (const auto& messages : given)
-      all.push_back(with_images(messages, flags.images, std::filesystem::path(flags.messages).parent_path()));
+    for (const auto& messages : given) {
+      const auto place = place_in(flags.messages, "conversation", all.size(), given.size());
+      all.push_back(with_place(place, [&] { return with_images(messages, flags.images, folder); }));
+      all.back().place = place;
+    }
     return all;
   }
   if (flags.prompt.empty())
@@ -75,19 +99,16 @@ std::vector<VisualConversation> conversations_of(const GenerateFlags& flags) {
   return {with_images(conversation_of(flags.prompt), flags.images, ".")};
 }
 
-/// The conversation with its images and videos, as the model reads them; null: it has none.
-std::unique_ptr<VisualPrompt> visual_prompt(const GenerateFlags& flags, const std::vector<std::int32_t>& tokens,
-                                            const VisualConversation& conversation,
-                                            const recipe::TrainedModel& trained) {
-  const auto* vision = trained.recipe.architecture->vision();
-  if (vision != nullptr) check_placeholders(tokens, conversation.visuals, *vision);
-  if (conversation.visuals.empty()) return nullptr;
-  return std::make_unique<VisualPrompt>(
-      tokens, conversation.visuals, *vision, trained.base,
-      flags.image_backend == "pil" ? images::Backend::pil : images::Backend::torchvision,
-      flags.image_loading == "qwen_vl_utils" ? PictureLoading::qwen_vl_utils
-      : flags.image_loading == "load_image"  ? PictureLoading::load_image
-                                             : PictureLoading::rgb);
+/// How the model was trained to read pictures, but for what the flags say.
+PictureSettings pictures_of(const GenerateFlags& flags, const recipe::TrainedModel& trained) {
+  auto settings = trained_pictures(trained, tower_that_sees(trained));
+  if (!flags.image_backend.empty())
+    settings.processor.backend = flags.image_backend == "pil" ? images::Backend::pil : images::Backend::torchvision;
+  if (!flags.image_loading.empty())
+    settings.loading = flags.image_loading == "qwen_vl_utils" ? PictureLoading::qwen_vl_utils
+                       : flags.image_loading == "load_image"  ? PictureLoading::load_image
+                                                              : PictureLoading::rgb;
+  return settings;
 }
 
 /// The end-of-document token, and those that the model's files name: chat models end a message by another one.
@@ -102,17 +123,15 @@ std::vector<std::int32_t> stop_tokens(const recipe::TrainedModel& trained) {
 /// What to continue: a text, or a conversation that the model's chat template renders. Owns its tokens and images.
 class TextPrompt {
  public:
-  /// Throws ConfigError if the model reads no images, or has no tokenizer.
-  TextPrompt(const GenerateFlags& flags, const VisualConversation& conversation, const recipe::TrainedModel& trained) {
-    if (!conversation.visuals.empty() && trained.recipe.architecture->vision() == nullptr)
-      throw ConfigError(text(trained.folder.string(), ": the model has no vision tower, so it reads no images"));
-    if (!trained.tokenizer)
-      throw ConfigError(text(trained.folder.string(),
-                             ": has no tokenizer that this program knows, so there is no text to "
-                             "generate; give --prompt-tokens, a list of token ids"));
+  /// `pictures` may be null if the conversation has no images and videos.
+  TextPrompt(const GenerateFlags& flags, const VisualConversation& conversation, const recipe::TrainedModel& trained,
+             const PictureSettings* pictures) {
+    const auto* tower = trained.recipe.architecture->vision();
     tokens_ = chats(flags) ? chat_prompt(*trained.tokenizer, conversation.messages)
                            : prompt_ids(*trained.tokenizer, flags.prompt);
-    seen_ = visual_prompt(flags, tokens_, conversation, trained);
+    if (tower != nullptr) check_placeholders(tokens_, conversation.visuals, *tower);
+    if (!conversation.visuals.empty())
+      seen_ = std::make_unique<VisualPrompt>(tokens_, conversation.visuals, *tower, *pictures);
   }
   model::Prompt get() const { return seen_ ? seen_->prompt() : model::Prompt(tokens_); }
 
@@ -135,17 +154,20 @@ class TextGenerator {
   TextGenerator(const GenerateFlags& flags, const recipe::TrainedModel& trained, autograd::Tape& tape)
       : flags_(flags), trained_(trained), tape_(tape) {}
 
+  /// Throws ConfigError before the first answer if a conversation cannot be answered, the model has no tokenizer, or it
+  /// reads no images and there are some.
   void run(std::span<const VisualConversation> conversations) {
+    prepare(conversations);
     constexpr std::size_t together = 8;
+    if (conversations.size() > together)
+      for (const auto& one : conversations) (void)prompt_of(one);
     while (!conversations.empty()) {
       const auto some = conversations.first(std::min(together, conversations.size()));
       conversations = conversations.subspan(some.size());
       std::vector<TextPrompt> made;
       std::vector<model::Prompt> prompts;
-      for (const auto& one : some) made.emplace_back(flags_, one, trained_);
+      for (const auto& one : some) made.push_back(prompt_of(one));
       for (const auto& one : made) prompts.push_back(one.get());
-      limits_ = {flags_.tokens, stop_tokens(trained_), trained_.tokenizer->vocab_size()};
-      limits_.stop_tokens.insert(limits_.stop_tokens.end(), flags_.end_tokens.begin(), flags_.end_tokens.end());
       if (may_be_together(*trained_.model, prompts, limits_))
         print_together(prompts);
       else
@@ -154,6 +176,23 @@ class TextGenerator {
   }
 
  private:
+  void prepare(std::span<const VisualConversation> conversations) {
+    if (std::ranges::any_of(conversations, [](const auto& one) { return !one.visuals.empty(); }))
+      pictures_ = pictures_of(flags_, trained_);
+    if (!trained_.tokenizer)
+      throw ConfigError(text(trained_.folder.string(),
+                             ": has no tokenizer that this program knows, so there is no text to "
+                             "generate; give --prompt-tokens, a list of token ids"));
+    limits_ = {flags_.tokens, stop_tokens(trained_), trained_.tokenizer->vocab_size()};
+    limits_.stop_tokens.insert(limits_.stop_tokens.end(), flags_.end_tokens.begin(), flags_.end_tokens.end());
+  }
+  TextPrompt prompt_of(const VisualConversation& conversation) const {
+    return with_place(conversation.place, [&] {
+      TextPrompt made(flags_, conversation, trained_, pictures_ ? &*pictures_ : nullptr);
+      model::check_prompt(*trained_.model, made.get(), limits_.vocabulary);
+      return made;
+    });
+  }
   /// Each token as soon as it is there.
   void print_one(const model::Prompt& prompt) {
     for (std::int64_t i = 0; i < flags_.samples; ++i) {
@@ -185,6 +224,7 @@ class TextGenerator {
   const GenerateFlags& flags_;
   const recipe::TrainedModel& trained_;
   autograd::Tape& tape_;
+  std::optional<PictureSettings> pictures_;
   model::GenerationLimits limits_;
 };
 
@@ -212,11 +252,12 @@ InferenceSettings apply_settings(GenerateFlags& flags) {
   if (settings.prompts.empty())
     throw ConfigError(text(flags.config, ": has no prompts; give a text or a list of texts"));
   if (flags.folder.empty() && flags.model.empty() && settings.folder) flags.folder = *settings.folder;
+  log_notes(settings.notes, {}, true);
   flags.chat = true;
   flags.tokens = settings.tokens;
   flags.sampling = settings.sampling;
   flags.end_tokens = settings.end_tokens;
-  flags.image_loading = "qwen_vl_utils";  // as their pipeline does
+  if (flags.image_loading.empty()) flags.image_loading = "qwen_vl_utils";  // as their pipeline does
   return settings;
 }
 
@@ -227,8 +268,12 @@ void generate(GenerateFlags flags, const CommandContext& context) {
   if (flags.config.empty())
     conversations = chats(flags) ? conversations_of(flags) : std::vector<VisualConversation>(1);
   else
-    for (const auto& prompt : settings.prompts)
-      conversations.push_back(with_images(conversation_of(prompt), settings.images, "."));
+    for (const auto& prompt : settings.prompts) {
+      const auto place = place_in(flags.config, "prompt", conversations.size(), settings.prompts.size());
+      conversations.push_back(
+          with_place(place, [&] { return with_images(conversation_of(prompt), settings.images, "."); }));
+      conversations.back().place = place;
+    }
   context.output.pass_text();
   kernels::Threads threads(flags.threads.count());
   for_each_adapter(folder, flags.adapters, context.registries, [&](const auto& name, const auto& trained) {
@@ -273,15 +318,15 @@ void add_generate_commands(Command& app, CommandContext& context) {
   images->type_name("FILE")->one_value_each()->excludes(tokens);
   command
       ->add_option("--image-backend", flags->image_backend,
-                   "How images are resized: as Transformers' processor does it with torchvision or with Pillow (pil)")
-      ->one_of({"torchvision", "pil"})
-      ->show_default();
+                   "How images are resized: as Transformers' processor does it with torchvision or with Pillow (pil); "
+                   "default: as the model was trained, else as its preprocessor_config.json says, else torchvision")
+      ->one_of({"torchvision", "pil"});
   command
       ->add_option("--image-loading", flags->image_loading,
                    "How pictures become RGB: rgb (alpha is dropped, EXIF turns nothing), load_image of Transformers "
-                   "(turned by EXIF) or qwen_vl_utils (alpha on white), which --config implies")
-      ->one_of({"rgb", "load_image", "qwen_vl_utils"})
-      ->show_default();
+                   "(turned by EXIF) or qwen_vl_utils (alpha on white); default: with --config qwen_vl_utils, else as "
+                   "the model was trained (dataset_config.turn_by_exif), else rgb")
+      ->one_of({"rgb", "load_image", "qwen_vl_utils"});
   auto* most = command->add_option("--tokens", flags->tokens, "Maximum number of tokens to generate");
   most->show_default()->positive();
   command->add_option("--samples", flags->samples, "Number of texts to generate")->show_default()->positive();

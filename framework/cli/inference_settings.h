@@ -18,6 +18,7 @@ struct InferenceSettings {
   std::int64_t tokens = 256;             ///< generation_config.max_new_tokens
   model::Sampling sampling;              ///< generation_config; greedy without do_sample
   std::vector<std::int32_t> end_tokens;  ///< generation_config.eos_token_id
+  std::vector<std::string> notes;        ///< about keys that are not read and may be mistakes
 };
 
 /// Throws ConfigError, with all mistakes, if the file cannot be read, is no JSON object, is for another pipeline, a

@@ -70,10 +70,10 @@ struct Selection {
     std::vector<std::string> words{one.key};
     const auto group = one.key.substr(0, one.key.find('.'));
     for (const auto& alias : one.option->aliases) words.push_back(group + "." + alias.name);
+    if (arguments.planned && !one.option->planned) return;
     known.insert(known.end(), words.begin(), words.end());
     known.push_back(one.option->name);
     words.insert(words.end(), one.flags.begin(), one.flags.end());
-    if (arguments.planned && !one.option->planned) return;
     if (says(arguments.pattern, words))
       by_name.push_back(std::move(one));
     else if (says(arguments.pattern, {one.option->doc}))
@@ -103,7 +103,8 @@ void print_options(const options::Facts& facts, const flags::FlagTable& flags, c
     }
   if (!all.by_name.empty() || !all.by_text.empty()) return;
   const auto hint = options::did_you_mean(arguments.pattern, all.known);
-  throw ConfigError(text("no option like '", arguments.pattern, "'", hint.empty() ? "" : "; ", hint));
+  throw ConfigError(text(arguments.planned ? "no planned option like '" : "no option like '", arguments.pattern, "'",
+                         hint.empty() ? "" : "; ", hint));
 }
 
 void options(const OptionsArguments& arguments, const CommandContext& context) {

@@ -102,7 +102,10 @@ flags::SourceOptions source_options(const ForeignArguments& arguments) {
       throw ConfigError(text("--arg ", words, ": arguments have numbers from 1"));
     options.inputs.arguments[std::stoi(number)] = value;
   }
-  for (const auto& words : arguments.environment) options.inputs.environment.insert(pair_of(words, "--env"));
+  for (const auto& words : arguments.environment) {
+    const auto [name, value] = pair_of(words, "--env");
+    options.inputs.environment.insert_or_assign(name, value);
+  }
   return options;
 }
 
@@ -191,8 +194,13 @@ recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContex
 
 recipe::Recipe read_recipe(const RecipeArguments& arguments, const CommandContext& context, options::Report& report,
                            flags::Source& source) {
-  if (!flags::is_foreign(arguments.file, context.mappings()))
+  if (!flags::is_foreign(arguments.file, context.mappings())) {
+    const auto& foreign = arguments.foreign;
+    if (!foreign.from.empty() || !foreign.positional.empty() || !foreign.environment.empty())
+      throw ConfigError(text("--from, --arg and --env say how another program's launch script is read, and ",
+                             arguments.file, " is a recipe; leave them out"));
     return recipe::read_recipe(arguments.file, arguments.sets, context.registries, report);
+  }
   source = flags::read_source(arguments.file, source_options(arguments.foreign), recipe::all_facts(context.registries),
                               context.mappings(), report);
   take_model_of_folder(source, context, report);

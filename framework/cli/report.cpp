@@ -1,6 +1,7 @@
 #include "framework/cli/report.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <filesystem>
 #include <iostream>
@@ -17,6 +18,7 @@
 #include "framework/cli/recipe_arguments.h"
 #include "framework/log/log.h"
 #include "framework/recipe/layout_figures.h"
+#include "framework/training/saving/run_folder.h"
 
 namespace tessera::cli {
 namespace {
@@ -111,6 +113,7 @@ void make_report(const ReportArguments& arguments, const CommandContext& context
   const fs::path output = arguments.output;
   if (fs::exists(fs::symlink_status(output)) && !arguments.force)
     throw ConfigError(text(output.string(), ": exists already; give another name with -o, or --force to replace it"));
+  for (const auto& folder : arguments.runs) refuse_overwriting(training::files_of_run(folder), std::array{output});
   if (fs::is_directory(output)) throw ConfigError(text(output.string(), ": is a folder; give a file with -o"));
   std::vector<std::unique_ptr<runs::RunReader>> readers;
   std::vector<const runs::RunReader*> all;
@@ -126,8 +129,8 @@ void make_report(const ReportArguments& arguments, const CommandContext& context
     if (run.damaged() > 0)
       report_logger.warning(text(folder, ": ", run.damaged(), " lines of metrics.jsonl are damaged and were left out"));
   }
-  write_file_atomic(output, report::page_html(page_of(all, context)));
-  std::cout << output.string() << "\n";
+  write_output(output, report::page_html(page_of(all, context)));
+  if (!is_standard_output(output)) std::cout << output.string() << "\n";
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "framework/base/visible_text.h"
 #include "framework/data/visual_positions.h"
 #include "framework/images/inference.h"
-#include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/images/picture_path.h"
 #include "framework/model/vision_items.h"
 
 namespace tessera::cli {
@@ -29,12 +29,8 @@ std::string address_of(const Json& part) {
   return "";
 }
 
-std::string file_of(std::string address, const fs::path& folder) {
-  constexpr std::string_view local = "file://";
-  if (address.starts_with(local)) address.erase(0, local.size());
-  if (address.find("://") != std::string::npos || address.starts_with("data:"))
-    throw ConfigError(text("generate: the image ", shortened(address), " is no file; only files are read"));
-  const fs::path file = address;
+std::string file_of(const std::string& address, const fs::path& folder) {
+  const fs::path file = images::path_of(address);
   std::error_code unusable;  // a name that is longer than any file's: reading it fails
   return (file.is_absolute() || fs::exists(file, unusable) ? file : folder / file).string();
 }
@@ -69,9 +65,10 @@ Visual video_of(const Json& part, const fs::path& folder) {
              " is no list of frames, {\"type\": \"video\", \"video\": [\"1.png\", \"2.png\"]}; files of videos "
              "are not read"));
   if (const auto* fps = part.find("fps")) {
-    if (!fps->is_number() || fps->get<double>() <= 0)
+    constexpr double least = 1e-3;
+    if (!fps->is_number() || !(fps->get<double>() >= least))
       throw ConfigError(text("generate: \"fps\" of a video is ", shortened(fps->dump()),
-                             "; expected a number above 0, its frames in a second"));
+                             "; expected its frames in a second, at least ", least));
     out.fps = fps->get<double>();
   }
   return out;
@@ -95,6 +92,9 @@ void add_parts(Json& messages, std::size_t count) {
   while (at > 0 && messages[at - 1].value("role", "") != "user") --at;
   if (at == 0) throw ConfigError("generate: --image needs a message of the user");
   auto& content = messages[at - 1]["content"];
+  if (!content.is_string() && !content.is_array())
+    throw ConfigError(text("generate: message ", at, ", which gets the images, has the content ",
+                           shortened(content.dump()), "; expected a text or a list of parts"));
   auto parts = Json::array();
   for (std::size_t i = 0; i < count; ++i) parts.push_back(Json({{"type", "image"}}));
   if (content.is_string())
@@ -119,6 +119,17 @@ double time_step_of(const Visual& visual, const model::VisionOptions& vision) {
   return rate ? *rate * static_cast<double>(vision.temporal_patch_size) / *visual.fps : 1;
 }
 
+/// The grid with its time steps. Positions must be numbers of 32 bits.
+data::PatchGrid in_time(const images::Grid& grid, const Visual& visual, const model::VisionOptions& vision) {
+  const data::PatchGrid made{grid.t, grid.h, grid.w, time_step_of(visual, vision)};
+  constexpr double most = 1 << 30;
+  if (const double last = (made.t - 1) * made.time_step; !(last <= most))
+    throw ConfigError(text("generate: the video of ", images::shown_path(visual.files.front()), " has \"fps\" ",
+                           visual.fps.value_or(0), ", so its last frames have the position ", last,
+                           ", which no model has; give its true number of frames in a second"));
+  return made;
+}
+
 images::Picture loaded(const std::string& file, PictureLoading loading) {
   auto [header, picture] = images::load_picture(file);
   if (loading == PictureLoading::qwen_vl_utils) return images::fetched(std::move(picture));
@@ -132,35 +143,12 @@ images::Patches patches_of(const Visual& visual, const images::Processor& proces
     for (const auto& file : visual.files) frames.push_back(loaded(file, loading));
     return processor.process(frames);
   } catch (const ConfigError& error) {
-    const std::string words = error.what();
-    throw ConfigError(words.starts_with(visual.files.front()) ? words : text(visual.files.front(), ": ", words));
+    const std::string words = error.what(), shown = images::shown_path(visual.files.front());
+    throw ConfigError(words.starts_with(shown) ? words : text(shown, ": ", words));
   }
 }
 
 }  // namespace
-
-images::ProcessorOptions processor_of(const fs::path& folder, const model::VisionOptions& vision) {
-  images::ProcessorOptions options;
-  options.patch_size = static_cast<int>(vision.patch_size);
-  options.temporal_patch_size = static_cast<int>(vision.temporal_patch_size);
-  options.merge_size = static_cast<int>(vision.spatial_merge_size);
-  // A checkpoint of ours has the files of the folder that it began with under names of its own.
-  auto file = images::processor_file(folder, hugging_face::carried_prefix);
-  if (!fs::exists(file)) file = images::processor_file(folder);
-  if (!fs::exists(file)) return options;
-  try {
-    options = images::read_processor_options(read_file(file));
-  } catch (const ConfigError& error) {
-    throw ConfigError(text(file.string(), ": ", error.what()));
-  }
-  if (options.patch_size != vision.patch_size || options.temporal_patch_size != vision.temporal_patch_size ||
-      options.merge_size != vision.spatial_merge_size)
-    throw ConfigError(text(file.string(), ": patches of ", options.temporal_patch_size, " x ", options.patch_size,
-                           " x ", options.patch_size, ", merged by ", options.merge_size, "; the model takes ",
-                           vision.temporal_patch_size, " x ", vision.patch_size, " x ", vision.patch_size,
-                           ", merged by ", vision.spatial_merge_size));
-  return options;
-}
 
 void check_placeholders(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
                         const model::VisionOptions& vision) {
@@ -195,7 +183,7 @@ VisualConversation with_images(Json messages, const std::vector<std::string>& im
       return;
     }
     const auto address = address_of(part);
-    out.visuals.push_back({false, {address.empty() ? images[next++] : file_of(address, folder)}});
+    out.visuals.push_back({false, {address.empty() ? images::path_of(images[next++]) : file_of(address, folder)}});
     part = Json({{"type", "image"}});
   });
   out.messages = std::move(messages);
@@ -203,19 +191,17 @@ VisualConversation with_images(Json messages, const std::vector<std::string>& im
 }
 
 VisualPrompt::VisualPrompt(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
-                           const model::VisionOptions& vision, const fs::path& folder, images::Backend backend,
-                           PictureLoading loading) {
+                           const model::VisionOptions& vision, const PictureSettings& settings) {
   check_placeholders(tokens, visuals, vision);
-  auto options = processor_of(folder, vision);
-  options.backend = images::Backend::torchvision;
+  const images::Processor of_images(settings.processor);
+  auto options = settings.processor;
+  options.backend = settings.of_videos;
   const images::Processor of_videos(options);
-  options.backend = backend;
-  const images::Processor of_images(options);
   std::vector<images::Patches> all;
   std::vector<data::PatchGrid> grids;
   for (const auto& visual : visuals) {
-    all.push_back(patches_of(visual, visual.is_video ? of_videos : of_images, loading));
-    grids.push_back({all.back().grid.t, all.back().grid.h, all.back().grid.w, time_step_of(visual, vision)});
+    all.push_back(patches_of(visual, visual.is_video ? of_videos : of_images, settings.loading));
+    grids.push_back(in_time(all.back().grid, visual, vision));
   }
   std::vector<std::int32_t> ids;
   std::int64_t patches = 0;

@@ -24,8 +24,9 @@ struct Visual {
 
 /// A conversation and its images and videos, in reading order.
 struct VisualConversation {
-  Json messages;
-  std::vector<Visual> visuals;
+  std::string place = {};  ///< begins errors about it, "all.json: conversation 2: "; empty: nothing does
+  Json messages = {};
+  std::vector<Visual> visuals = {};
 };
 
 /// Puts `images` into a conversation: in front of the text of its last user's message, or, if messages have parts
@@ -37,16 +38,18 @@ struct VisualConversation {
 VisualConversation with_images(Json messages, const std::vector<std::string>& images,
                                const std::filesystem::path& folder);
 
-/// The image processor in `folder`, a folder of Transformers or a checkpoint that began with one; without a file, that
-/// of the tower's patches with the limits of Transformers. Throws ConfigError, naming the file, if it is damaged or has
-/// other sizes of patches than the tower.
-images::ProcessorOptions processor_of(const std::filesystem::path& folder, const model::VisionOptions& vision);
-
 /// How the picture of a file becomes RGB, before the image processor.
 enum class PictureLoading : std::uint8_t {
   rgb,           ///< Pillow's convert("RGB"): alpha is dropped, EXIF turns nothing
   load_image,    ///< as Transformers' load_image: turned by EXIF, then as rgb
   qwen_vl_utils  ///< as qwen_vl_utils and with it MindSpeed-MM: alpha laid on white, resized to whole features
+};
+
+/// How pictures become what a model reads.
+struct PictureSettings {
+  images::ProcessorOptions processor;                        ///< its backend: of images
+  images::Backend of_videos = images::Backend::torchvision;  ///< Transformers has no other one for videos
+  PictureLoading loading = PictureLoading::rgb;
 };
 
 /// Throws ConfigError unless the tokens have a placeholder for each of `visuals`, of its kind, and no other.
@@ -57,12 +60,10 @@ void check_placeholders(const std::vector<std::int32_t>& tokens, const std::vect
 class VisualPrompt {
  public:
   /// `tokens`: of the rendered conversation, with one placeholder for each image or video, which becomes as many as it
-  /// has features. `folder` has preprocessor_config.json or processor_config.json; `backend` chooses how images are
-  /// resized (videos always as torchvision does it, all frames). Throws ConfigError if a picture cannot be read, the
-  /// placeholders do not fit, or a video has no "fps" although the tower has tokens_per_second.
+  /// has features. All frames of videos are read. Throws ConfigError if a picture cannot be read, the placeholders do
+  /// not fit, or a video has no "fps" although the tower has tokens_per_second.
   VisualPrompt(const std::vector<std::int32_t>& tokens, const std::vector<Visual>& visuals,
-               const model::VisionOptions& vision, const std::filesystem::path& folder, images::Backend backend,
-               PictureLoading loading = PictureLoading::rgb);
+               const model::VisionOptions& vision, const PictureSettings& settings);
 
   /// Valid as long as this object.
   model::Prompt prompt() const { return {view_, shift_}; }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "framework/base/clock.h"
+#include "framework/base/start_threads.h"
 #include "framework/base/trace.h"
 
 namespace tessera::data {
@@ -53,17 +54,15 @@ BatchLoader::BatchLoader(const Dataset& dataset, const Sampler& order, const Bat
   for (std::int64_t i = 0; i < ahead; ++i)
     slots_.emplace_back(Batch(dataset.fields(), share.samples * dataset.rows_per_sample(), dataset.seq_length()),
                         static_cast<std::size_t>(share.samples));
-  workers_.reserve(static_cast<std::size_t>(workers));
-  try {
-    for (std::int64_t i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
-  } catch (const std::exception& error) {
-    finish();
-    throw ConfigError(text("dataset_config.num_workers is ", workers, ", but only ", workers_.size(),
-                           " threads could be started (", error.what(), "); give a smaller number"));
-  }
+  start_threads(
+      workers_, static_cast<std::size_t>(workers), "reading of samples", "dataset_config.num_workers",
+      [this](std::size_t) { work(); }, [this] { finish(); });
 }
 
-BatchLoader::~BatchLoader() { finish(); }
+BatchLoader::~BatchLoader() {
+  finish();
+  for (auto& worker : workers_) worker.join();
+}
 
 void BatchLoader::finish() {
   {
@@ -71,7 +70,6 @@ void BatchLoader::finish() {
     stop_ = true;
   }
   freed_.notify_all();
-  for (auto& worker : workers_) worker.join();
 }
 
 double BatchLoader::read(std::int64_t consumed, Batch& batch) {

@@ -1,6 +1,7 @@
 #include "framework/files/append_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "framework/base/files.h"
+#include "framework/base/folder_use.h"
 #include "framework/base/system_call.h"
 
 namespace tessera::files {
@@ -20,11 +22,51 @@ constexpr std::size_t buffer_bytes = std::size_t{256} << 10U;
   throw IoError(text(path.string(), ": ", attempt, ": ", std::strerror(reason)));
 }
 
+[[noreturn]] void refuse_open(const std::filesystem::path& path, const struct stat& facts) {
+  const auto owner = flock_owner(facts.st_ino).value_or(0);
+  throw ConfigError(text(path.string(), ": ", owner > 0 ? text("process ", owner) : "another process",
+                         " is writing this output; wait for it, stop it, or give another output"));
+}
+
 }  // namespace
 
+void AppendFile::refuse_if_open(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored))) return;
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);  // NFS locks need it
+  if (descriptor < 0) return;                                       // who creates or continues the file says why
+  struct stat facts {};
+  const bool held = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const bool known = ::fstat(descriptor, &facts) == 0;
+  ::close(descriptor);
+  if (held && known) refuse_open(path, facts);
+}
+
 AppendFile AppendFile::create(const std::filesystem::path& path) {
+  refuse_if_open(path);
   File::create(path).close();
   return continued(path, 0);
+}
+
+// A file system without locks gives none: there require_its_name() is what remains.
+void AppendFile::lock() {
+  struct stat facts {};
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK || ::fstat(descriptor_, &facts) != 0) return;
+  refuse_open(path_, facts);
+}
+
+bool AppendFile::has_its_name() const {
+  struct stat own {};
+  struct stat named {};
+  if (::fstat(descriptor_, &own) != 0 || ::lstat(path_.c_str(), &named) != 0) return false;
+  return !S_ISREG(own.st_mode) || (own.st_dev == named.st_dev && own.st_ino == named.st_ino);
+}
+
+void AppendFile::require_its_name() const {
+  if (has_its_name()) return;
+  throw IoError(text(path_.string(),
+                     ": another process has replaced or removed this unfinished file, so the data of "
+                     "this one is lost; run one process at a time for an output, or give each its own"));
 }
 
 AppendFile AppendFile::continued(const std::filesystem::path& path, std::int64_t size) {
@@ -35,6 +77,7 @@ AppendFile AppendFile::continued(const std::filesystem::path& path, std::int64_t
   struct stat facts {};
   if (::fstat(file.descriptor_, &facts) != 0) refuse(path, "cannot be examined");
   if (S_ISREG(facts.st_mode)) {
+    file.lock();
     if (facts.st_size < size)
       throw IoError(text(path.string(), ": has ", facts.st_size, " bytes; ", size, " were expected"));
     file.written_ = facts.st_size;

@@ -26,6 +26,9 @@ std::string read_input(const std::string& file, const std::string& what) {
 
 MappedFile map_input(const std::string& file, const std::string& what) {
   refuse_folder(file, what);
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored))
+    throw ConfigError(text("the ", what, " '", file, "' is a pipe or a device, which cannot be mapped; give a file"));
   try {
     return MappedFile(file);
   } catch (const IoError& error) {

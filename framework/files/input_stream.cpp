@@ -338,6 +338,28 @@ std::unique_ptr<InputStream> open_input(const std::string& name) {
   return std::make_unique<PlainStream>(std::move(stored), is_regular(name));
 }
 
+bool is_read_once(const std::string& name) {
+  using std::filesystem::file_type;
+  std::error_code ignored;
+  const auto type = std::filesystem::status(name, ignored).type();
+  return name == "-" || type == file_type::fifo || type == file_type::character || type == file_type::socket;
+}
+
+void check_input(const std::string& name) {
+  if (!is_read_once(name)) open_input(name);
+}
+
+void refuse_read_once(const std::string& name, const std::string& reason) {
+  if (!is_read_once(name)) return;
+  throw ConfigError(text(reason, ", and ", name == "-" ? "standard input" : text("'", name, "' (a pipe or a device)"),
+                         " can be read only once; give a file"));
+}
+
+void refuse_compressed(const std::string& name, std::string_view begin) {
+  if (const auto found = by_content(begin); found != Compression::none)
+    throw ConfigError(text(name, ": is compressed (", name_of(found), "); unpack it first"));
+}
+
 bool is_plain_file(const std::string& name) {
   return is_regular(name) && by_content(Stored(name).begin()) == Compression::none;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::files {
@@ -31,6 +32,20 @@ class InputStream {
 /// zeros between or behind gzip members. Other bytes behind them are an error. Throws ConfigError if the input cannot
 /// be opened, or its name ends in .gz, .zst or .xz and its content is something else.
 std::unique_ptr<InputStream> open_input(const std::string& name);
+
+/// Throws ConfigError if the input does not exist, is a folder, or is a regular file that open_input() refuses. Takes
+/// no byte from a pipe.
+void check_input(const std::string& name);
+
+/// Whether the input gives its bytes only once: standard input, a pipe, a device.
+bool is_read_once(const std::string& name);
+
+/// Throws ConfigError if the input gives its bytes only once. `reason` says what reads it twice: "--partitions counts
+/// its lines first".
+void refuse_read_once(const std::string& name, const std::string& reason);
+
+/// Throws ConfigError if `begin`, the first bytes of the file `name`, are those of a compressed file.
+void refuse_compressed(const std::string& name, std::string_view begin);
 
 /// Whether the file can be memory-mapped: it is a regular file without compression.
 bool is_plain_file(const std::string& name);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/files/input_file.h"
+#include "framework/files/input_stream.h"
 #include "framework/files/json_line.h"
 #include "framework/unicode/utf8.h"
 
@@ -24,11 +25,12 @@ std::vector<std::string_view> cut_long_text(std::string_view text) {
   std::vector<std::string_view> parts;
   std::size_t first = 0;
   while (text.size() - first > size) {
-    // A line end alone between characters of ASCII that are no blanks: no piece of text goes across.
+    // A line end alone between characters of ASCII that are no blanks: no piece of text goes across. ("[\r\n/]*" ends
+    // some pieces.)
     auto end = text.find('\n', first + size);
     while (end != std::string_view::npos && end + 1 < text.size() &&
-           (is_space(end - 1) || is_space(end + 1) || static_cast<unsigned char>(text[end - 1]) >= 0x80 ||
-            static_cast<unsigned char>(text[end + 1]) >= 0x80))
+           (is_space(end - 1) || is_space(end + 1) || text[end + 1] == '/' ||
+            static_cast<unsigned char>(text[end - 1]) >= 0x80 || static_cast<unsigned char>(text[end + 1]) >= 0x80))
       end = text.find('\n', end + 1);
     if (end == std::string_view::npos || end + 1 >= text.size()) break;
     parts.push_back(text.substr(first, end + 1 - first));
@@ -41,6 +43,7 @@ std::vector<std::string_view> cut_long_text(std::string_view text) {
 TextFile::TextFile(const std::string& name, TextFormat format)
     : name_(name), format_(format), file_(map_input(name, "input")) {
   all_ = {reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()};
+  refuse_compressed(name, all_.substr(0, 8));
 }
 
 std::string_view TextFile::next_line() {

@@ -14,15 +14,16 @@ namespace tessera::files {
 enum class TextFormat {
   json_lines,   ///< one JSON object per line; the text is the value of a key: a text, or a list of texts
   blank_lines,  ///< documents are separated by empty lines; the last line end of a document is removed
-  whole_file,   ///< the whole file is one document; see cut_long_text
+  whole_file,   ///< the whole file is one document
 };
 
 /// The format by file name: .txt, .text and .md are whole_file, all others json_lines.
 TextFormat format_by_name(const std::string& name);
 
-/// Divides a long text into about 200 parts of 4 kB to 1 MB each, cut after line ends at which GPT-2's expression also
-/// cuts, so that the ids of the parts are the ids of the whole. As sequences of one document, the parts make splitting
-/// and shuffling effective.
+/// Divides a long text into about 200 parts of 4 kB to 1 MB each, cut behind a line end between two ASCII characters
+/// that are no blanks, of which the second is not '/'. There the expressions of GPT-2 and tiktoken cut too, so that the
+/// ids of the parts are the ids of the whole; see Tokenizer::may_be_cut_at_lines(). As sequences of one document, the
+/// parts make splitting and shuffling effective.
 std::vector<std::string_view> cut_long_text(std::string_view text);
 
 /// The unparsed bytes of a document in the file.
@@ -35,7 +36,7 @@ struct RawDocument {
 /// ConfigErrors that begin with "file:line:", and IoErrors if the file is truncated while it is read.
 class TextFile {
  public:
-  /// Throws ConfigError when the file cannot be read.
+  /// Throws ConfigError when the file cannot be read, or is compressed.
   TextFile(const std::string& name, TextFormat format);
 
   /// Reads the next document; returns false at the end. Its bytes are valid as long as this object.

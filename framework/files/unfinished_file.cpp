@@ -1,13 +1,15 @@
 #include "framework/files/unfinished_file.h"
 
+#include "framework/base/files.h"
+
 namespace tessera::files {
 namespace {
 
 namespace fs = std::filesystem;
 
-File create(const fs::path& name) {
+AppendFile create(const fs::path& name) {
   try {
-    return File::create(name);
+    return AppendFile::create(name);
   } catch (const IoError& error) {
     throw ConfigError(text("the output cannot be written: ", error.what()));
   }
@@ -19,7 +21,7 @@ UnfinishedFile::UnfinishedFile(const fs::path& name) : name_(name), file_(create
 
 UnfinishedFile::~UnfinishedFile() {
   std::error_code ignored;
-  if (!finished_) fs::remove(file_.path(), ignored);
+  if (!finished_ && file_.has_its_name()) fs::remove(file_.path(), ignored);
 }
 
 fs::path UnfinishedFile::temporary(const fs::path& name) { return name.string() + ".unfinished"; }
@@ -27,7 +29,7 @@ fs::path UnfinishedFile::temporary(const fs::path& name) { return name.string() 
 void UnfinishedFile::finish() {
   require_no_lost_pages();
   file_.sync();
-  file_.close();
+  file_.require_its_name();
   try {
     fs::rename(file_.path(), name_);
   } catch (const fs::filesystem_error& error) {

@@ -131,7 +131,9 @@ std::optional<options::Finding> broken_blend(const std::vector<std::string>& wor
 }
 
 std::vector<std::string> words_of_file(const std::string& file, const std::string& option) {
-  std::istringstream all(files::read_input(file, option));
+  auto content = files::read_input(file, option);
+  if (content.starts_with("\xEF\xBB\xBF")) content.erase(0, 3);  // a byte order mark
+  std::istringstream all(std::move(content));
   std::vector<std::string> words;
   for (std::string word; all >> word;) words.push_back(word);
   if (words.empty()) throw ConfigError(text(file, ": is empty; expected the words of data_path"));
@@ -139,7 +141,10 @@ std::vector<std::string> words_of_file(const std::string& file, const std::strin
 }
 
 std::vector<std::vector<std::string>> words_of_splits(const std::string& file, const std::string& option) {
-  const auto json = parse_json(files::read_input(file, option));
+  std::string why;
+  const auto json = parse_json(files::read_input(file, option), &why);
+  if (json.is_discarded())
+    throw ConfigError(text(file, ": is not JSON: ", why, "; expected an object with the keys train, valid and test"));
   if (!json.is_object())
     throw ConfigError(text(file, ": is not a JSON object; expected the keys train, valid and test"));
   std::vector<std::vector<std::string>> all;

@@ -182,13 +182,17 @@ std::optional<Blend> blend_of(const std::optional<std::string>& file, const Data
 
 }  // namespace
 
-GptSources gpt_sources(const GptDataOptions& o) {
-  options::refuse("dataset_config", options::broken_rules(o));
-  const bool joined = !o.data_path.empty() || o.data_args_path;
-  if (!joined && !o.per_split_data_args_path && o.train_data_path.empty() && o.valid_data_path.empty() &&
-      o.test_data_path.empty())
+void must_name_data(const GptDataOptions& o) {
+  if (o.data_path.empty() && !o.data_args_path && !o.per_split_data_args_path && o.train_data_path.empty() &&
+      o.valid_data_path.empty() && o.test_data_path.empty())
     throw ConfigError(
         "data_path is missing: dataset_type gpt needs it, or train_data_path; make one with `tessera data preprocess`");
+}
+
+GptSources gpt_sources(const GptDataOptions& o) {
+  options::refuse("dataset_config", options::broken_rules(o));
+  must_name_data(o);
+  const bool joined = !o.data_path.empty() || o.data_args_path;
   GptSources sources;
   if (joined) {
     sources.blend = blend_of(o.data_args_path, o.data_path, "data_args_path", "data_path");

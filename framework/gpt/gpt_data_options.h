@@ -42,6 +42,9 @@ struct GptSources {
   std::array<std::optional<Blend>, 3> per_split;  ///< if there is no `blend`: train, valid, test
 };
 
+/// Throws ConfigError if no option names data.
+void must_name_data(const GptDataOptions& options);
+
 /// Reads the files that the options name. Throws ConfigError if there is no data, or options break a rule of
 /// describe().
 GptSources gpt_sources(const GptDataOptions& options);

@@ -9,6 +9,7 @@
 
 #include "framework/base/crc32c.h"
 #include "framework/base/json.h"
+#include "framework/base/start_threads.h"
 #include "framework/files/python_json.h"
 #include "framework/gpt/blended_dataset.h"
 #include "framework/gpt/mock_source.h"
@@ -52,7 +53,10 @@ void in_parallel(std::size_t count, std::int64_t threads, Job job) {
     }
   };
   std::vector<std::thread> helpers;
-  for (std::size_t t = 1; t < std::min(static_cast<std::size_t>(threads), count); ++t) helpers.emplace_back(work);
+  const auto useful = std::min(static_cast<std::size_t>(threads), count);
+  start_threads(
+      helpers, std::max<std::size_t>(useful, 1) - 1, "reading of a blend", "dataset_config.num_dataset_builder_threads",
+      [&](std::size_t) { work(); }, [&] { next = count; });
   work();
   for (auto& helper : helpers) helper.join();
   for (const auto& problem : problems)

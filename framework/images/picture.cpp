@@ -7,6 +7,7 @@
 #include "framework/base/files.h"
 #include "framework/base/visible_text.h"
 #include "framework/images/codecs.h"
+#include "framework/images/picture_path.h"
 
 namespace tessera::images {
 namespace {
@@ -85,9 +86,9 @@ auto read_picture_file(const std::filesystem::path& path, const DecodeLimits& li
     const auto bytes = read_file(path);
     return read(std::as_bytes(std::span(bytes)));
   } catch (const ConfigError& error) {
-    throw ConfigError(text(path.string(), ": ", error.what()));
+    throw ConfigError(text(shown_path(path), ": ", error.what()));
   } catch (const std::filesystem::filesystem_error& error) {
-    throw ConfigError(text(path.string(), ": the file cannot be read: ", error.code().message()));
+    throw ConfigError(text(shown_path(path), ": the file cannot be read: ", error.code().message()));
   } catch (const IoError& error) {
     throw ConfigError(error.what());
   }

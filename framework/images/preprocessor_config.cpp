@@ -25,8 +25,12 @@ class ConfigReader {
     if (const auto* size = config_.find("size"); size && size->is_object()) {
       read_from(*size, "shortest_edge", options.min_pixels);
       read_from(*size, "longest_edge", options.max_pixels);
+      read_from(*size, "min_pixels", options.min_pixels);
+      read_from(*size, "max_pixels", options.max_pixels);
       if (size->contains("height") || size->contains("width"))
         mistake("size has a height or a width, a fixed size; shortest_edge and longest_edge were expected");
+      else
+        refuse_other_sizes(*size);
     } else if (size && !size->is_null()) {
       mistake(text("size is ", shortened(visible(size->dump())), "; {shortest_edge, longest_edge} was expected"));
     }
@@ -68,6 +72,12 @@ class ConfigReader {
   }
 
  private:
+  void refuse_other_sizes(const Json& size) {
+    for (const auto& [key, value] : size.items())
+      if (key != "shortest_edge" && key != "longest_edge" && key != "min_pixels" && key != "max_pixels" &&
+          !value.is_null())
+        mistake(text("size has \"", shortened(visible(key)), "\"; shortest_edge and longest_edge were expected"));
+  }
   template <class T>
   void read_from(const Json& object, std::string_view name, T& value) {
     const auto* found = object.find(name);

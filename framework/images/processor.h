@@ -31,11 +31,12 @@ struct ProcessorOptions {
 };
 
 /// Reads the text of a preprocessor_config.json or video_preprocessor_config.json into options that begin as the
-/// defaults. Both spellings of the limits: min_pixels and max_pixels (Transformers 4), size: {shortest_edge,
-/// longest_edge} (5); the former win where a file has both and they differ. The backend stays the default unless
-/// image_processor_type names one of Transformers' classes for it. Throws ConfigError, which does not name the file and
-/// has all mistakes, if the text is no JSON object, a value has a wrong type or range, or a setting asks for what is
-/// not supported (another resample than BICUBIC, a processor of another model).
+/// defaults. All spellings of the limits: min_pixels and max_pixels (Transformers 4), also in size, and size:
+/// {shortest_edge, longest_edge} (5). Where a file has several that differ, those outside size win, then min_pixels and
+/// max_pixels in it. The backend stays the default unless image_processor_type names one of Transformers' classes for
+/// it. Throws ConfigError, which does not name the file and has all mistakes, if the text is no JSON object, a value
+/// has a wrong type or range, size has another key, or a setting asks for what is not supported (another resample than
+/// BICUBIC, a processor of another model).
 ProcessorOptions read_processor_options(std::string_view json);
 
 /// The file in `folder` that read_processor_options takes: preprocessor_config.json, or if there is none the

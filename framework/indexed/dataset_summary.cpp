@@ -7,7 +7,7 @@
 namespace tessera::indexed {
 namespace {
 
-constexpr std::int64_t tokens_at_once = 64 << 10;
+constexpr std::int64_t tokens_at_once = 64 << 10, sizeof_wide = 8;
 
 std::size_t bucket_of(std::int64_t length) {
   return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(length)));
@@ -41,8 +41,11 @@ class Checker {
       try {
         data_.read(s, at, ids_);
         look(s, at, out);
-      } catch (const ConfigError&) {  // an int64 id that no int32 holds: look at each alone
-        one_by_one(s, at, out);
+      } catch (const ConfigError&) {
+        if (data_.type() != TokenType::int64) throw;
+        const auto first = static_cast<std::uint64_t>(data_.first_byte(s) + at * sizeof_wide);
+        data_.verify_bytes(first, first + ids_.size() * sizeof_wide);
+        one_by_one(s, at, out);  // an id that no int32 holds: look at each alone
       }
     }
   }

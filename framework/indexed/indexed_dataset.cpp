@@ -188,7 +188,7 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
   const auto from = static_cast<std::uint64_t>(first_byte(sequence) + offset * item);
   try {
     index_.require_pages();
-    if (checksums_) verify(from, from + out.size() * static_cast<std::uint64_t>(item));
+    verify_bytes(from, from + out.size() * static_cast<std::uint64_t>(item));
     if (type_ == TokenType::int64) return read_wide(sequence, offset, from, out);
     if (data_) return read_mapped(data_->bytes().data() + from, out);
     // Into the memory of the caller: the bytes are read to its end and widened from its beginning.

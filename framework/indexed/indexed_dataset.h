@@ -52,6 +52,11 @@ class IndexedDataset final : public TokenSource {
   /// Throws BadSampleError, naming the position, for a token of an int64 file that does not fit into 32 bits and for
   /// bytes with a wrong checksum; IoError if the system cannot read them.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const override;
+  /// Throws BadSampleError if bytes [first, end) of the .bin file lie in a chunk whose checksum is wrong; nothing
+  /// without PREFIX.crc.
+  void verify_bytes(std::uint64_t first, std::uint64_t end) const {
+    if (checksums_) verify(first, end);
+  }
   void require_intact() const override { index_.require_intact(); }
   std::int64_t document_of(std::int64_t sequence) const override;
   std::string place(std::int64_t sequence, std::int64_t offset) const override;
@@ -100,7 +105,8 @@ class IndexedDatasetBuilder {
   /// Every file that a builder writes for `prefix`, temporary ones included.
   static std::vector<std::filesystem::path> files(const std::string& prefix);
 
-  /// Creates the temporary files. Throws ConfigError if they cannot be created, or if `type` is int64.
+  /// Creates the temporary files. Throws ConfigError if they cannot be created, if another process is writing them, or
+  /// if `type` is int64.
   IndexedDatasetBuilder(std::string prefix, TokenType type);
   /// Continues the temporary files of an earlier builder that reached `state` and then ended in any way; everything
   /// written after `state` is dropped. Throws IoError if the files are missing or too short.
@@ -132,8 +138,17 @@ class IndexedDatasetBuilder {
 
   /// Completes and syncs both files, still under their temporary names.
   void seal();
-  /// Renames the sealed files of `prefix` to their final names; does nothing for files that were renamed already.
+  /// False if another process has replaced the temporary files: what was written is lost. require_own_files() then
+  /// throws IoError.
+  bool has_own_files() const;
+  void require_own_files() const;
+  /// Renames the sealed files to their final names. Throws IoError as require_own_files() does.
+  void publish();
+  /// Renames the files of `prefix`, which a process sealed that ended; does nothing for files that were renamed
+  /// already. Throws ConfigError if a process is still writing them.
   static void publish(const std::string& prefix);
+  /// Throws ConfigError if a process is writing the files of `prefix`.
+  static void refuse_if_open(const std::string& prefix);
   /// Completes both files and renames them: seal() and publish().
   void finish();
 

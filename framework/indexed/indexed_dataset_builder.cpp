@@ -45,6 +45,17 @@ void rename_if_there(const std::string& from, const std::string& to) {
   if (std::filesystem::exists(from)) std::filesystem::rename(from, to);
 }
 
+void publish_files(const std::string& prefix) {
+  if (std::filesystem::exists(temporary_data(prefix)))
+    for (const auto& old : {prefix + ".idx", TokenChecksums::file_of(prefix)})
+      std::filesystem::remove(old);  // so that a new .bin is never beside files of an old one
+  rename_if_there(temporary_data(prefix), prefix + ".bin");
+  rename_if_there(temporary_index(prefix), prefix + ".idx");
+  std::filesystem::remove(temporary_documents(prefix));
+  const auto folder = std::filesystem::path(prefix).parent_path();
+  sync_folder(folder.empty() ? "." : folder);
+}
+
 }  // namespace
 
 std::vector<std::filesystem::path> IndexedDatasetBuilder::files(const std::string& prefix) {
@@ -87,8 +98,8 @@ void IndexedDatasetBuilder::check_type() const {
 IndexedDatasetBuilder::~IndexedDatasetBuilder() {
   if (keep_) return;
   std::error_code ignored;
-  for (const auto& name : {temporary_data(prefix_), temporary_index(prefix_), temporary_documents(prefix_)})
-    std::filesystem::remove(name, ignored);
+  for (const auto* file : {&data_, &lengths_, &documents_of_index_})
+    if (file->has_its_name()) std::filesystem::remove(file->path(), ignored);
 }
 
 void IndexedDatasetBuilder::add_sequence(std::span<const std::int32_t> tokens) {
@@ -192,21 +203,33 @@ void IndexedDatasetBuilder::seal() {
   lengths_.sync();
 }
 
+bool IndexedDatasetBuilder::has_own_files() const {
+  return data_.has_its_name() && lengths_.has_its_name() && documents_of_index_.has_its_name();
+}
+
+void IndexedDatasetBuilder::require_own_files() const {
+  for (const auto* file : {&data_, &lengths_, &documents_of_index_}) file->require_its_name();
+}
+
+void IndexedDatasetBuilder::publish() {
+  require_own_files();
+  publish_files(prefix_);
+  keep_ = true;
+}
+
+void IndexedDatasetBuilder::refuse_if_open(const std::string& prefix) {
+  for (const auto& name : {temporary_data(prefix), temporary_index(prefix), temporary_documents(prefix)})
+    files::AppendFile::refuse_if_open(name);
+}
+
 void IndexedDatasetBuilder::publish(const std::string& prefix) {
-  if (std::filesystem::exists(temporary_data(prefix)))
-    for (const auto& old : {prefix + ".idx", TokenChecksums::file_of(prefix)})
-      std::filesystem::remove(old);  // so that a new .bin is never beside files of an old one
-  rename_if_there(temporary_data(prefix), prefix + ".bin");
-  rename_if_there(temporary_index(prefix), prefix + ".idx");
-  std::filesystem::remove(temporary_documents(prefix));
-  const auto folder = std::filesystem::path(prefix).parent_path();
-  sync_folder(folder.empty() ? "." : folder);
+  refuse_if_open(prefix);
+  publish_files(prefix);
 }
 
 void IndexedDatasetBuilder::finish() {
   seal();
-  publish(prefix_);
-  keep_ = true;
+  publish();
 }
 
 }  // namespace tessera::indexed

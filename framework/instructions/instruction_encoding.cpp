@@ -1,6 +1,7 @@
 #include "framework/instructions/instruction_encoding.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "framework/base/error.h"
 #include "framework/instructions/cut_lengths.h"
@@ -11,8 +12,6 @@ namespace {
 using Kind = PromptTemplate::Kind;
 using SlotKind = PromptTemplate::Slot::Kind;
 using Role = Conversation::Role;
-
-constexpr std::int64_t longest_without_seq_length = 100000;
 
 // infer_max_len of MindSpeed-LLM's templates.
 CutLengths keep_one_label(std::int64_t prompt, std::int64_t answer, std::int64_t most) {
@@ -274,8 +273,11 @@ void ConversationEncoder::encode(const Conversation& conversation, EncodedConver
   out.input_ids.clear();
   out.labels.clear();
   encode_messages(conversation);
+  const auto add_size = [](std::size_t sum, const Ids& message) { return sum + message.size(); };
+  const auto whole = std::accumulate(messages_.begin(), messages_.end(), std::size_t{0}, add_size);
   cut_turns();
   for (std::size_t turn = 0; 2 * turn < messages_.size(); ++turn) append_turn(turn, out);
+  out.cut = out.input_ids.size() < whole;
   const auto end_with = [&](std::int32_t id) {
     out.input_ids.push_back(id);
     out.labels.push_back(id);

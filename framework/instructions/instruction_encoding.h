@@ -36,7 +36,11 @@ inline constexpr std::int32_t ignored_label = -100;
 
 struct EncodedConversation {
   std::vector<std::int32_t> input_ids, labels;
+  bool cut = false;  ///< tokens of the conversation are missing, because it is longer than seq_length
 };
+
+/// Maximum total tokens of all turns if InstructionEncoding::seq_length is null, as in MindSpeed-LLM.
+inline constexpr std::int64_t longest_without_seq_length = 100000;
 
 /// Encodes conversations as MindSpeed-LLM's handlers do. Each thread needs its own; `options`, `tokens` and the
 /// tokenizer must outlive it.

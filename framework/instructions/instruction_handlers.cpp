@@ -127,8 +127,11 @@ void InstructionHandler::map_tags(const Json& tags) {
 
 std::optional<Conversation> InstructionHandler::operator()(std::string_view line, std::vector<bool>& seen,
                                                            std::string& why) const {
-  const auto row = parse_json(line);
-  if (!row.is_object()) throw ConfigError("is not a JSON object; correct or remove the row");
+  std::string mistake;
+  const auto row = parse_json(line, &mistake);
+  if (row.is_discarded()) throw ConfigError(text("is not JSON: ", mistake, "; correct or remove the row"));
+  if (!row.is_object())
+    throw ConfigError(text("is a JSON ", row.type_name(), "; expected an object, correct or remove the row"));
   for (std::size_t i = 0; i < columns_.size(); ++i)
     if (row.contains(columns_[i])) seen[i] = true;
   return is_alpaca_ ? alpaca(row, why) : sharegpt(row, why);
@@ -146,8 +149,8 @@ bool InstructionHandler::append_response(const Json& row, Conversation& made, st
     made.messages.push_back({Role::assistant, answer.string()});
   } else if (answer.is_array() && !answer.empty()) {
     made.messages.push_back({Role::assistant, words_of(answer[0], text("an answer of '", response_, "'"))});
-    // Of several answers MindSpeed-LLM takes none: an empty prompt and an empty answer.
-    if (answer.size() != 1) made.messages = {{Role::user, ""}, {Role::assistant, ""}};
+    made.is_emptied = answer.size() > 1;
+    if (made.is_emptied) made.messages = {{Role::user, ""}, {Role::assistant, ""}};
   } else {
     why = text("'", response_, "' is neither a text nor a list of texts");
     return false;

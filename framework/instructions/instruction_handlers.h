@@ -22,6 +22,8 @@ struct Conversation {
   std::vector<Message> messages;  ///< an even number of messages
   std::string system;             ///< system message; empty: the template's default
   std::string rejected;           ///< of a pair: the answer that is rejected
+  /// The row has several answers. MindSpeed-LLM takes none of them: it makes an empty prompt and an empty answer.
+  bool is_emptied = false;
 };
 
 /// Converts rows to conversations, as MindSpeed-LLM's AlpacaStyleInstructionHandler and SharegptStyleInstructionHandler

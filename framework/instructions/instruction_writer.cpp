@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "framework/base/files.h"
+#include "framework/base/start_threads.h"
 #include "framework/files/input_stream.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/instructions/instruction_encoding.h"
@@ -63,9 +64,10 @@ class Files {
   // All are complete before the first gets its name.
   void finish(const tokenizers::Tokenizer& tokenizer) {
     for (const auto& one : files_) one->seal();
-    for (const auto& key : keys_) {
-      indexed::IndexedDatasetBuilder::publish(name(prefix_, key));
-      if (key.ends_with("input_ids")) tokenizers::write_origin(name(prefix_, key), tokenizer);
+    for (const auto& one : files_) one->require_own_files();
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      files_[i]->publish();
+      if (keys_[i].ends_with("input_ids")) tokenizers::write_origin(name(prefix_, keys_[i]), tokenizer);
     }
   }
   std::int64_t samples() const { return files_[0]->sequences(); }
@@ -146,6 +148,7 @@ class Packer {
 struct Outcome {
   enum class Kind : std::uint8_t { encoded, left_out, failed };
   Kind kind = Kind::encoded;
+  bool is_emptied = false;  // Conversation::is_emptied
   std::string why;
   EncodedConversation encoded, rejected;  // of a pair `encoded` is the chosen one
 };
@@ -219,7 +222,8 @@ class InstructionWriteRun {
     outcomes_.assign(batch_.size(), {});
     const auto workers = encoders_.size();
     std::vector<std::thread> threads;
-    for (std::size_t w = 1; w < workers; ++w) threads.emplace_back([this, w] { encode_rows(w); });
+    start_threads(
+        threads, workers - 1, "encoding of rows", "--workers", [this](std::size_t w) { encode_rows(w + 1); }, [] {});
     encode_rows(0);
     for (auto& thread : threads) thread.join();
   }
@@ -230,6 +234,7 @@ class InstructionWriteRun {
       auto& out = outcomes_[i];
       try {
         const auto conversation = handler_(batch_[i].json, seen_[worker], out.why);
+        out.is_emptied = conversation && conversation->is_emptied;
         if (!conversation)
           out.kind = Outcome::Kind::left_out;
         else if (handler_.makes_pairs())
@@ -253,6 +258,7 @@ class InstructionWriteRun {
       return;
     }
     ++kept_;
+    if (out.is_emptied && result_.emptied++ == 0) result_.first_emptied = rows_.place(row);
     if (handler_.makes_pairs())
       take_pair(row, out);
     else
@@ -279,13 +285,21 @@ class InstructionWriteRun {
     add({&out.encoded.input_ids, &out.encoded.labels, &out.rejected.input_ids, &out.rejected.labels});
   }
 
+  void count_cut(const InstructionRows::Row& row, bool is_cut) {
+    if (!is_cut || result_.cut++ > 0) return;
+    result_.cut_to = request_.seq_length.value_or(longest_without_seq_length);
+    result_.first_cut = rows_.place(row);
+  }
+
   void take_conversation(const InstructionRows::Row& row, const EncodedConversation& encoded) {
     const auto& ids = encoded.input_ids;
     result_.total.tokens += static_cast<std::int64_t>(ids.size());
     if (request_.pack) {
       const bool is_long = reaches(ids);
       result_.too_long += is_long ? 1 : 0;
-      if ((!is_long || request_.neat_pack) && !packer_.add(encoded))
+      const bool is_kept = !is_long || request_.neat_pack;
+      if (is_kept) count_cut(row, encoded.cut || is_long);
+      if (is_kept && !packer_.add(encoded))
         throw ConfigError(
             text(rows_.place(row),
                  ": a prompt is cut to nothing, so that labels and tokens differ in number; give a larger "
@@ -294,6 +308,7 @@ class InstructionWriteRun {
     }
     // Labels can be more where efficient_eos meets a prompt that is cut to nothing.
     const Ids mask(ids.size(), 1);
+    count_cut(row, encoded.cut && !reaches(ids));
     add({&ids, &mask, &encoded.labels});
   }
 

@@ -34,6 +34,10 @@ struct InstructionWriteResult {
   std::int64_t rows = 0, samples = 0, tokens = 0;  ///< a pair is one sample; its two sequences count as tokens
   std::int64_t left_out = 0;                       ///< rows skipped as in MindSpeed-LLM
   std::int64_t too_long = 0;                       ///< rows skipped because they reach seq_length
+  std::int64_t cut = 0, cut_to = 0;                ///< rows written that were cut to `cut_to` tokens
+  std::string first_cut;                           ///< its file and line
+  std::int64_t emptied = 0;                        ///< rows with several answers, of which none is used
+  std::string first_emptied;                       ///< its file and line
   std::int64_t without_label = 0;                  ///< samples written from which nothing is learned
   std::int64_t equal_pairs = 0;                    ///< pairs written whose chosen and rejected sequences are equal
   std::string first_equal_pair;                    ///< its file and line

@@ -6,12 +6,14 @@
 #include "framework/base/json.h"
 #include "framework/data/bad_sample.h"
 #include "framework/files/input_file.h"
+#include "framework/files/input_stream.h"
 
 namespace tessera::instructions {
 
 ConversationFile::ConversationFile(const std::string& name)
     : name_(name), file_(files::map_input(name, "conversations")) {
   all_ = {reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()};
+  files::refuse_compressed(name, all_.substr(0, 8));
   std::int64_t number = 0;
   for (std::size_t begin = 0; begin < all_.size();) {
     const auto end = std::min(all_.find('\n', begin), all_.size());
@@ -36,7 +38,9 @@ std::vector<Json> ConversationFile::parsed(std::int64_t line) const {
   const auto refuse = [&](const auto&... message) { throw data::BadSampleError(text(place(line), ": ", message...)); };
   const auto begin = lines_[static_cast<std::size_t>(line)].begin;
   const auto words = all_.substr(begin, std::min(all_.find('\n', begin), all_.size()) - begin);
-  const auto object = parse_json(words);
+  std::string why;
+  const auto object = parse_json(words, &why);
+  if (object.is_discarded()) refuse("is not JSON: ", why, "; correct or remove the line");
   if (!object.is_object()) refuse("expected a JSON object such as {\"messages\": [...]} on one line");
   const auto found = object.find("messages");
   if (found == nullptr || !found->is_array())

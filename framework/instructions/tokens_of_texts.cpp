@@ -63,6 +63,11 @@ std::string counts_of(const InstructionWriteResult& made) {
   if (made.left_out > 0)
     words += text("; ", made.left_out,
                   " rows without an answer or with wrong roles were left out, the first: ", made.reasons.front());
+  if (made.emptied > 0)
+    words +=
+        text("; ", made.emptied, " rows have several answers, of which none is used, the first: ", made.first_emptied);
+  if (made.cut > 0)
+    words += text("; ", made.cut, " rows were cut to ", made.cut_to, " tokens, the first at ", made.first_cut);
   return words;
 }
 

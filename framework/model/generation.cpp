@@ -56,14 +56,9 @@ void penalise(std::span<float> logits, const std::vector<bool>& seen, double pen
     if (seen[i]) logits[i] = static_cast<float>(logits[i] < 0 ? logits[i] * penalty : logits[i] / penalty);
 }
 
-void check_prompt(const Model& model, std::span<const std::int32_t> prompt, std::int64_t vocabulary) {
-  if (prompt.empty()) throw ConfigError("generate: the prompt has no token; give at least one");
-  for (const auto token : prompt)
-    if (token < 0 || token >= vocabulary)
-      throw ConfigError(text("generate: token ", token, " of the prompt is beyond the vocabulary of ", vocabulary));
-  if (static_cast<std::int64_t>(prompt.size()) > model.most_positions())
-    throw ConfigError(text("generate: the prompt has ", prompt.size(), " tokens, but the model has ",
-                           model.most_positions(), " positions; shorten it"));
+/// Positions behind the prompt: of its tokens, or of a video whose frames are far apart in time.
+std::int64_t positions_of(const Prompt& prompt) {
+  return std::ssize(prompt.tokens) + std::max<std::int64_t>(prompt.position_shift, 0);
 }
 
 /// One text while it is generated.
@@ -101,6 +96,22 @@ class Text {
 
 }  // namespace
 
+void check_prompt(const Model& model, const Prompt& prompt, std::int64_t vocabulary) {
+  const auto tokens = prompt.tokens;
+  if (tokens.empty()) throw ConfigError("generate: the prompt has no token; give at least one");
+  for (const auto token : tokens)
+    if (token < 0 || token >= vocabulary)
+      throw ConfigError(text("generate: token ", token, " of the prompt is beyond the vocabulary of ", vocabulary));
+  if (std::ssize(tokens) > model.most_positions())
+    throw ConfigError(text("generate: the prompt has ", tokens.size(), " tokens, but the model has ",
+                           model.most_positions(), " positions; shorten it"));
+  if (prompt.given == nullptr) return;
+  if (const auto last = std::ranges::max(prompt.given->positions); last >= model.most_positions())
+    throw ConfigError(text("generate: the images and videos of the prompt have positions up to ", last,
+                           ", but the model has ", model.most_positions(),
+                           " positions; shorten it, or correct the \"fps\" of its videos"));
+}
+
 std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std::uint64_t sequence,
                           std::uint64_t position) {
   // Greedy decoding: no random number is drawn.
@@ -122,10 +133,10 @@ std::int32_t choose_token(std::span<const float> logits, const Sampling& s, std:
 std::int64_t generate(const Model& model, autograd::Tape& tape, const Prompt& prompt, const Sampling& sampling,
                       const GenerationLimits& limits, std::uint64_t sequence,
                       const std::function<void(std::int32_t)>& on_token) {
-  check_prompt(model, prompt.tokens, limits.vocabulary);
+  check_prompt(model, prompt, limits.vocabulary);
   const auto given = static_cast<std::int64_t>(prompt.tokens.size());
   // The last generated token is not an input, so one token more can be generated than there are positions left.
-  const auto most = std::min(limits.most_tokens, model.most_positions() - given + 1);
+  const auto most = std::min(limits.most_tokens, model.most_positions() - positions_of(prompt) + 1);
   auto cache = model.make_cache(1, std::min(model.most_positions(), given + most));
   Text made_text(prompt.tokens, sampling, limits, sequence);
   for (std::int64_t made = 0; made < most; ++made) {
@@ -143,8 +154,8 @@ std::int64_t generate(const Model& model, autograd::Tape& tape, const Prompt& pr
 
 bool may_be_together(const Model& model, std::span<const Prompt> prompts, const GenerationLimits& limits) {
   std::int64_t longest = 0;
-  for (const auto& prompt : prompts) longest = std::max(longest, std::ssize(prompt.tokens));
-  return prompts.size() > 1 && !model.computes_again() && longest + limits.most_tokens - 1 <= model.most_positions();
+  for (const auto& prompt : prompts) longest = std::max(longest, positions_of(prompt));
+  return prompts.size() > 1 && !model.computes_again() && limits.most_tokens - 1 <= model.most_positions() - longest;
 }
 
 void generate_together(const Model& model, autograd::Tape& tape, std::span<const Prompt> prompts,
@@ -156,7 +167,7 @@ void generate_together(const Model& model, autograd::Tape& tape, std::span<const
   std::vector<bool> goes_on;
   std::int64_t longest = 0;
   for (const auto& prompt : prompts) {
-    check_prompt(model, prompt.tokens, limits.vocabulary);
+    check_prompt(model, prompt, limits.vocabulary);
     const auto given = std::ssize(prompt.tokens);
     longest = std::max(longest, given);
     auto& cache = caches.emplace_back(model.make_cache(1, given));

@@ -43,6 +43,10 @@ struct Prompt {
   Prompt(const TokenBatch& sample, std::int64_t shift) : tokens(sample.tokens), given(&sample), position_shift(shift) {}
 };
 
+/// Throws ConfigError if the prompt is empty, contains a token outside the vocabulary, or exceeds the maximum sequence
+/// length, also by the positions of its images and videos.
+void check_prompt(const Model& model, const Prompt& prompt, std::int64_t vocabulary);
+
 /// Whether generate_together can answer these prompts: with all tokens that are asked for, the longest one fits the
 /// maximum sequence length, and the model computes no earlier token again.
 bool may_be_together(const Model& model, std::span<const Prompt> prompts, const GenerationLimits& limits);
@@ -58,8 +62,7 @@ void generate_together(const Model& model, autograd::Tape& tape, std::span<const
 /// Generates tokens after `prompt`, which has at least one token, and passes each to `on_token` as soon as it is
 /// sampled. Returns their number, which is less than most_tokens if a stop token was sampled or the maximum sequence
 /// length is reached. `tape` must not record; it is cleared after each token. `sequence` keys the random numbers.
-/// Throws ConfigError if the prompt is empty, contains a token outside the vocabulary, or exceeds the maximum sequence
-/// length; Error if the logits are not finite.
+/// Throws ConfigError as check_prompt; Error if the logits are not finite.
 std::int64_t generate(const Model& model, autograd::Tape& tape, const Prompt& prompt, const Sampling& sampling,
                       const GenerationLimits& limits, std::uint64_t sequence,
                       const std::function<void(std::int32_t)>& on_token);

@@ -8,8 +8,12 @@ namespace {
 
 using O = GptOptions;
 
-constexpr auto has_rope = [](const O& o) { return o.rotates(); };
+constexpr auto has_rope = [](const O& o) { return o.has_rotary(); };
 constexpr const char* no_rope = "`position_embedding_type` is neither rope nor mrope";
+/// Latent attention rotates all of qk_pos_emb_head_dim at positions of its own scaling.
+constexpr auto has_usual_rope = [](const O& o) { return o.rotates() && !o.multi_latent_attention; };
+constexpr const char* no_usual_rope =
+    "`position_embedding_type` is neither rope nor mrope, or `multi_latent_attention` is true";
 constexpr auto has_mrope = [](const O& o) { return o.has_mrope(); };
 constexpr const char* no_mrope = "`position_embedding_type` is not mrope";
 
@@ -109,12 +113,21 @@ void describe_rotary(options::Schema<O>& s) {
       .alias("rotary_config.rotary_percent")
       .matters_when(has_rope, no_rope)
       .must(
-          "rotary_percent", [](const O& o) { return !has_rope(o) || o.rotary_dim() >= 2; },
+          "rotary_percent",
+          [](const O& o) { return !has_usual_rope(o) || (o.rotary_dim() >= 2 && o.rotary_dim() % 2 == 0); },
           [](const O& o) {
             return text("rotary_percent ", o.rotary_percent, " gives ", o.rotary_dim(), " of the ", o.channels(),
-                        " dimensions of a head rotary embedding; at least 2 are needed");
+                        " dimensions of a head rotary embedding; they are rotated in pairs");
           },
-          "give a larger one", {"position_embedding_type", "kv_channels", "num_attention_heads", "hidden_size"});
+          "give a fraction that makes an even number, at least 2",
+          {"position_embedding_type", "kv_channels", "num_attention_heads", "hidden_size"})
+      .must(
+          "rotary_percent", [](const O& o) { return !o.multi_latent_attention || o.rotary_percent == 1; },
+          [](const O& o) {
+            return text("rotary_percent is ", o.rotary_percent,
+                        ", but multi-latent attention rotates all of qk_pos_emb_head_dim");
+          },
+          "leave it out, or give another qk_pos_emb_head_dim", {"multi_latent_attention"});
   s.option(
        "rotary_interleaved", &O::rotary_interleaved,
        "Rotate pairs of adjacent dimensions, instead of pairing the first and second half of the rotary dimensions.")
@@ -172,7 +185,7 @@ void describe_rotary_layers(options::Schema<O>& s) {
       .at_most(options::most_factor)
       .alias("rotary_config.seq_len_interpolation_factor")
       .otherwise([](const O& o) { return o.positions_per_step(); }, "1, no interpolation")
-      .matters_when(has_rope, no_rope);
+      .matters_when(has_usual_rope, no_usual_rope);
 }
 
 template <nn::RotaryScaling::Kind kind>

@@ -20,7 +20,7 @@ std::int64_t GptOptions::inner() const {
 }
 
 std::int64_t GptOptions::rotary_dim() const {
-  return static_cast<std::int64_t>(static_cast<double>(channels()) * rotary_percent) / 2 * 2;
+  return static_cast<std::int64_t>(static_cast<double>(channels()) * rotary_percent);
 }
 
 bool GptOptions::sections_fit() const {
@@ -82,7 +82,8 @@ nn::RotaryScaling GptOptions::rotary_scaling(std::int64_t positions, std::int64_
     const auto& divisors = length > s.original ? rope_scaling_long_factor : rope_scaling_short_factor;
     if (divisors) s.divisors = *divisors;
   }
-  if (!multi_latent_attention) s.attention_factor = rope_scaling_attention_factor.value_or(s.attention_factor);
+  if (multi_latent_attention) return s;
+  s.attention_factor = rope_scaling_attention_factor.value_or(s.attention_factor);
   s.positions_per_step = positions_per_step();
   return s;
 }

@@ -235,7 +235,7 @@ struct GptOptions {
   /// Number of experts of each mixture of experts: num_experts here, else moe_config.num_experts if it exceeds 1, else
   /// 0: the model has no experts.
   std::int64_t experts(const MoeOptions& moe) const;
-  /// Rotary dimensions per head, an even number; rotary_percent of channels().
+  /// Rotary dimensions per head: rotary_percent of channels(). Options with an odd number are refused.
   std::int64_t rotary_dim() const;
   /// Rotary dimensions per head: qk_pos_emb_head_dim for multi-latent attention, else rotary_dim().
   std::int64_t rotated_channels() const { return multi_latent_attention ? qk_pos_emb_head_dim : rotary_dim(); }

@@ -69,6 +69,7 @@ nn::ExpertSizes expert_sizes(const GptOptions& o, const MoeOptions& moe) {
   sizes.z_coefficient = moe.moe_z_loss_coeff.value_or(0);
   sizes.capacity_factor = std::max(moe.moe_expert_capacity_factor.value_or(0), 0.0);
   sizes.drop_policy = moe.moe_token_drop_policy;
+  sizes.pads_experts = moe.moe_pad_expert_input_to_capacity;
   sizes.product = moe.moe_router_dtype.value_or(nn::RouterProduct::as_layer);
   sizes.jitter = moe.moe_input_jitter_eps.value_or(0);
   sizes.forces_balance = moe.moe_router_force_load_balancing;

@@ -192,12 +192,13 @@ void describe_router(options::Schema<O>& s) {
            "Number of expert groups for group-limited routing; null: no groups.")
       .at_least(1)
       .at_most(most_experts)
-      .matters_when([](const O& o) { return o.moe_router_group_topk.has_value(); },
-                    "`moe_router_group_topk` is not given");
+      .matters_when([](const O& o) { return o.moe_router_group_topk.has_value() && !sinkhorn(o); },
+                    "`moe_router_group_topk` is not given, or `moe_router_load_balancing_type` is sinkhorn");
   s.option("moe_router_group_topk", &O::moe_router_group_topk,
            "Number of expert groups from which the experts of a token are chosen.")
       .at_least(1)
       .at_most(most_experts)
+      .matters_when([](const O& o) { return !sinkhorn(o); }, "`moe_router_load_balancing_type` is sinkhorn")
       .must(
           "MOE12", [](const O& o) { return !o.moe_router_group_topk || o.moe_router_num_groups; },
           [](const O& o) {
@@ -303,8 +304,9 @@ void describe_capacity(options::Schema<O>& s) {
           [](const O&) { return "moe_expert_capacity_factor is 0: every token would be dropped"; },
           "give a factor above 0, or leave it out");
   s.option("moe_pad_expert_input_to_capacity", &O::moe_pad_expert_input_to_capacity,
-           "Pad the input of each expert to its capacity. No effect on results: padding is not computed.")
-      .when_changed(options::Change::silent)
+           "Pad the input of each expert to its capacity. All experts then have the same load, so that the expert bias "
+           "does not change, as in Megatron-LM; padding is not computed, and has no other effect.")
+      .when_changed(options::Change::told)
       .must(
           "MOE8",
           [](const O& o) {

@@ -54,7 +54,7 @@ void describe_dpo(options::Schema<O>& s) {
 void describe_reference(options::Schema<O>& s) {
   s.option("ref_model", &O::ref_model,
            "Folder of the reference model, in any checkpoint format that `load_checkpoint` takes; null: "
-           "`training_config.load_checkpoint`.");
+           "the weights with which the run began (`training_config.load_checkpoint` or `pretrained_checkpoint`).");
   s.option(
        "refer_model_iter", &O::refer_model_iter,
        "Iteration of the checkpoint of the reference model in `ref_model`, or without that in the run folder; null: "

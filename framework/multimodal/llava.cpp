@@ -17,6 +17,7 @@ using Kind = PythonValue::Kind;
 constexpr std::size_t written_at_once = std::size_t{1} << 20U;
 
 void must_be_list(const std::string& name) {
+  files::refuse_read_once(name, "llava-to-mllm: the beginning of the input is read first");
   const auto stream = files::open_input(name);
   char sign = ' ';
   std::size_t read = 1;

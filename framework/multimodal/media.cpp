@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "framework/data/bad_sample.h"
+#include "framework/images/picture_path.h"
 
 namespace tessera::multimodal {
 namespace {
@@ -13,18 +14,26 @@ auto of_this_sample(const std::string& path, const Work& work) {
   try {
     return work();
   } catch (const ConfigError& error) {
-    const std::string words = error.what();
-    throw data::BadSampleError(words.starts_with(path) ? words : text(path, ": ", words));
+    const std::string words = error.what(), shown = images::shown_path(path);
+    throw data::BadSampleError(words.starts_with(shown) ? words : text(shown, ": ", words));
   } catch (const IoError& error) {
-    throw data::BadSampleError(text(path, ": ", error.what()));
+    throw data::BadSampleError(text(images::shown_path(path), ": ", error.what()));
   }
 }
 
 void must_be_of_one_size(const std::string& path, images::Size size, images::Size first) {
   if (size == first) return;
-  throw data::BadSampleError(text(path, ": the frame has ", describe(size),
+  throw data::BadSampleError(text(images::shown_path(path), ": the frame has ", describe(size),
                                   " pixels within the limits, the first frame of its video ", describe(first),
                                   "; give frames of one size"));
+}
+
+std::string checked_path(const std::string& address) {
+  try {
+    return images::path_of(address);
+  } catch (const ConfigError& error) {
+    throw data::BadSampleError(error.what());
+  }
 }
 
 data::PatchGrid as_patch_grid(const images::Grid& grid) { return {grid.t, grid.h, grid.w}; }
@@ -44,7 +53,8 @@ MediaReader::MediaReader(const MediaOptions& options) : options_(options), proce
   options_.image_limits.least_side = options_.frame_limits.least_side = options.processor.factor();
 }
 
-std::string MediaReader::found(const std::string& path, bool* as_written) const {
+std::string MediaReader::found(const std::string& address, bool* as_written) const {
+  const auto path = checked_path(address);
   std::error_code unknown;
   if (const auto below = std::filesystem::path(options_.media_dir) / path;
       !options_.media_dir.empty() && std::filesystem::is_regular_file(below, unknown))

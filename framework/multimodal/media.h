@@ -27,8 +27,9 @@ class MediaReader {
   explicit MediaReader(const MediaOptions& options);
 
   const images::ProcessorOptions& processor() const { return processor_.options(); }
-  /// MEDIA_DIR/PATH if that is a file, else `path` as it is; then `as_written`, unless null, becomes true.
-  std::string found(const std::string& path, bool* as_written = nullptr) const;
+  /// MEDIA_DIR/PATH if that is a file, else the path as it is; then `as_written`, unless null, becomes true. `address`:
+  /// a path, also behind "file://". Throws data::BadSampleError if it cannot be one (images::path_of).
+  std::string found(const std::string& address, bool* as_written = nullptr) const;
   /// The grid of an image or video, by the headers of its files. Throws data::BadSampleError, naming the file, if one
   /// cannot be read, or two frames of a video differ in size.
   data::PatchGrid grid_of(const Medium& medium) const;

@@ -11,8 +11,11 @@ namespace {
 
 class MllmMaker {
  public:
-  MllmMaker(const MllmOptions& options, const data::DataParts& parts, RowOptions rows)
-      : options_(options), parts_(parts), encoder_(std::make_shared<RowEncoder>(*parts.tokenizer, std::move(rows))) {}
+  MllmMaker(const MllmOptions& options, const data::DataParts& parts, RowOptions rows, bool needs_columns)
+      : options_(options),
+        parts_(parts),
+        needs_columns_(needs_columns),
+        encoder_(std::make_shared<RowEncoder>(*parts.tokenizer, std::move(rows))) {}
 
   std::shared_ptr<const MllmRows> open(const std::string& list, const std::optional<std::int64_t>& most) const {
     const auto names = files_of_list(list);
@@ -20,7 +23,7 @@ class MllmMaker {
     auto files = std::make_shared<RecordFiles>(names, most);
     if (most && files->records() < *most)
       tell(text("there are ", files->records(), " records, fewer than the ", *most, " of max_samples: all are taken"));
-    must_have_columns(*files, encoder_->names());
+    if (needs_columns_) must_have_columns(*files, encoder_->names());
     auto rows = std::make_shared<MllmRows>(files, encoder_, options_.preprocessing_num_workers,
                                            options_.skip_unreadable_images, packing_of(options_, parts_.seq_length));
     report(rows->counts());
@@ -59,6 +62,7 @@ class MllmMaker {
 
   const MllmOptions& options_;
   const data::DataParts& parts_;
+  bool needs_columns_;
   std::shared_ptr<const RowEncoder> encoder_;
 };
 
@@ -74,16 +78,19 @@ BatchFields fields_of_mllm(const data::DatasetRegistry::Choice& choice) {
 }  // namespace
 
 std::unique_ptr<data::DataSplits> open_mllm(const MllmOptions& o, const data::DataParts& parts,
-                                            const std::optional<images::ProcessorOptions>& processor) {
+                                            const std::optional<images::ProcessorOptions>& evaluated) {
   if (o.dataset.empty()) throw ConfigError("dataset_type mllm needs dataset: files of records with messages");
   if (parts.tokenizer == nullptr)
     throw ConfigError("dataset_type mllm needs a tokenizer; set tokenizer_type and the files of the model's tokenizer");
-  auto encoding = row_options(o, parts.seq_length);
-  if (processor) encoding.media.processor = *processor;
-  const MllmMaker maker(o, parts, std::move(encoding));
+  auto encoding = row_options(o, parts.seq_length, evaluated);
+  const MllmMaker maker(o, parts, std::move(encoding), !evaluated);
   const auto rows = maker.open(o.dataset, o.max_samples);
   const auto held_out = static_cast<std::int64_t>(static_cast<double>(rows->samples()) * o.val_rate);
   const auto trained = rows->samples() - held_out;
+  if (o.val_rate > 0 && held_out == 0 && parts.asked.valid != 0 && parts.warn)
+    parts.warn(text("val_rate ", o.val_rate, " of ", rows->samples(),
+                    " samples holds out none, so nothing is evaluated; give a val_rate above 1/", rows->samples(),
+                    ", or val_dataset"));
   auto splits = std::make_unique<data::DataSplits>();
   splits->train = maker.part(rows, 0, trained, parts.asked.train);
   if (!o.val_dataset) {

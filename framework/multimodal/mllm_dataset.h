@@ -111,9 +111,10 @@ class MllmDataset final : public data::Dataset {
   BatchFields fields_;
 };
 
-/// The data of `options`. `processor` replaces the image processor of `options`. Throws ConfigError for files that are
-/// missing or damaged, or without a tokenizer.
+/// The data of `options`. `evaluated`: the records are those of an evaluation, and this image processor replaces that
+/// of `options`; columns that no record has are then not missed. Throws ConfigError for files that are missing or
+/// damaged, or without a tokenizer.
 std::unique_ptr<data::DataSplits> open_mllm(const MllmOptions& options, const data::DataParts& parts,
-                                            const std::optional<images::ProcessorOptions>& processor = {});
+                                            const std::optional<images::ProcessorOptions>& evaluated = {});
 
 }  // namespace tessera::multimodal

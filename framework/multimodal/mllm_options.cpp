@@ -182,6 +182,27 @@ images::ProcessorOptions processor_of(const MllmOptions& options) {
   return made;
 }
 
+std::string other_limits(const MllmOptions& options, const std::filesystem::path& folder) {
+  if (options.model_name_or_path) return "";
+  const auto file = images::processor_file(folder);
+  std::error_code unknown;
+  if (!std::filesystem::exists(file, unknown)) return "";
+  // Rounding to whole patches makes pictures a little larger than image_max_pixels, by less than a half.
+  const auto reached = [&](const images::ProcessorOptions& one) {
+    return std::pair(one.min_pixels, std::min(one.max_pixels, options.image_max_pixels * 3 / 2));
+  };
+  try {
+    const auto theirs = images::read_processor_options(files::read_input(file.string(), "image processor"));
+    const auto ours = sizes_of_patches(options);
+    if (reached(theirs) == reached(ours)) return "";
+    return text("the image processor of ", file.string(), " has pictures of ", theirs.min_pixels, " to ",
+                theirs.max_pixels, " pixels, the run of ", ours.min_pixels, " to ", ours.max_pixels,
+                "; give dataset_config.model_name_or_path: ", folder.string(), " to train with the former");
+  } catch (const ConfigError&) {
+    return "";  // a file that the run does not use
+  }
+}
+
 Packing packing_of(const MllmOptions& options, std::int64_t seq_length) {
   if (!options.packing) return {};
   return {.capacity = seq_length - 1,
@@ -190,7 +211,8 @@ Packing packing_of(const MllmOptions& options, std::int64_t seq_length) {
           .records_at_once = options.preprocessing_batch_size};
 }
 
-RowOptions row_options(const MllmOptions& options, std::int64_t seq_length) {
+RowOptions row_options(const MllmOptions& options, std::int64_t seq_length,
+                       const std::optional<images::ProcessorOptions>& processor) {
   const auto& o = options;
   RowOptions made;
   made.template_name = o.prompt_template;
@@ -201,7 +223,7 @@ RowOptions row_options(const MllmOptions& options, std::int64_t seq_length) {
                 {o.video_max_pixels, o.video_min_pixels},
                 o.turn_by_exif,
                 o.video_maxlen,
-                processor_of(options)};
+                processor ? *processor : processor_of(options)};
   made.seq_length = options.packing ? seq_length - 1 : seq_length;
   made.train_on_prompt = o.train_on_prompt;
   made.mask_history = o.mask_history;

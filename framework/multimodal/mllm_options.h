@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,8 +50,13 @@ images::ProcessorOptions sizes_of_patches(const MllmOptions& options);
 /// How records are packed into rows of `seq_length` tokens, the last of which is padding, as there.
 Packing packing_of(const MllmOptions& options, std::int64_t seq_length);
 
-/// How rows are made. Throws as processor_of.
-RowOptions row_options(const MllmOptions& options, std::int64_t seq_length);
+/// How rows are made. `processor` replaces the image processor of `options`. Throws as processor_of.
+RowOptions row_options(const MllmOptions& options, std::int64_t seq_length,
+                       const std::optional<images::ProcessorOptions>& processor = {});
+
+/// Why pictures become of other sizes than `folder`, of a model that the run begins with, has them: its image processor
+/// has other limits of pixels than that of `options`, within which pictures are. Empty if it has not, or has none.
+std::string other_limits(const MllmOptions& options, const std::filesystem::path& folder);
 
 /// The files of a list joined by commas, without blanks around them. Throws ConfigError for an empty name.
 std::vector<std::string> files_of_list(const std::string& list);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "framework/base/error.h"
+#include "framework/base/start_threads.h"
 #include "framework/data/bad_sample.h"
 #include "framework/multimodal/mllm_dataset.h"
 
@@ -42,7 +43,10 @@ void for_each_record(std::int64_t records, std::int64_t workers, const Work& wor
       }
   };
   std::vector<std::thread> threads;
-  for (std::int64_t i = 1; i < workers && i * records_at_once < records; ++i) threads.emplace_back(run);
+  const auto useful = std::min(workers, (records + records_at_once - 1) / records_at_once);
+  start_threads(
+      threads, static_cast<std::size_t>(std::max<std::int64_t>(useful, 1)) - 1, "reading of records",
+      "dataset_config.preprocessing_num_workers", [&](std::size_t) { run(); }, [&] { next = records; });
   run();
   for (auto& thread : threads) thread.join();
   if (error) std::rethrow_exception(error);

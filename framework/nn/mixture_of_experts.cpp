@@ -137,6 +137,7 @@ autograd::RouterTerms MixtureOfExperts::terms(const Pass& pass, bool records) co
   terms.bias = bias_ ? &bias_->leaf : nullptr;
   terms.capacity_factor = sizes_.capacity_factor;
   terms.drop_policy = sizes_.drop_policy;
+  terms.pads_experts = sizes_.pads_experts;
   terms.sequences = pass.B;
   terms.assumed = pass.assumed;
   return terms;

@@ -20,6 +20,7 @@ struct ExpertSizes {
   double aux_coefficient = 0, z_coefficient = 0;  ///< coefficients of the load-balancing loss and of the z-loss
   double capacity_factor = 0;  ///< capacity of an expert, relative to a balanced assignment; 0: no choice is dropped
   kernels::DropPolicy drop_policy = kernels::DropPolicy::probs;
+  bool pads_experts = false;  ///< the load of each expert is its capacity, as with padding
   RouterProduct product = RouterProduct::as_layer;
   double jitter = 0;  ///< in training, the router's input is multiplied by random factors in [1 - jitter, 1 + jitter]
   bool forces_balance = false;         ///< replace the logits by random numbers, which balances the load

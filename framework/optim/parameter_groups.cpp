@@ -54,7 +54,14 @@ void describe(options::Schema<ParameterGroupOptions>& s) {
            "Minimum learning rate of the word embedding and the output layer.")
       .at_least(0)
       .at_most(options::most_rate)
-      .matters_when([](const O& o) { return o.decoupled_lr.has_value(); }, "`decoupled_lr` is null");
+      .matters_when([](const O& o) { return o.decoupled_lr.has_value(); }, "`decoupled_lr` is null")
+      .must(
+          "O1",
+          [](const O& o) { return !o.decoupled_lr || !o.decoupled_min_lr || *o.decoupled_min_lr <= *o.decoupled_lr; },
+          [](const O& o) {
+            return text("decoupled_min_lr is ", *o.decoupled_min_lr, ", above decoupled_lr ", *o.decoupled_lr);
+          },
+          "make it smaller", {"decoupled_lr"});
 }
 
 bool fits(std::string_view pattern, std::string_view name) {

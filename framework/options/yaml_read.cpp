@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "framework/base/error.h"
 #include "framework/options/embedded.h"
@@ -288,6 +289,7 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
   value.kind = Value::Kind::group;
   std::vector<Value> merged;
   std::map<std::string, std::size_t> places;  // of each key so far
+  std::optional<std::int64_t> base_line;
   for (const auto& entry : node) {
     if (endless_) break;
     const auto here = on_line(origin, entry.first.Mark());
@@ -296,7 +298,13 @@ Value Reader::group(const YAML::Node& node, const Origin& origin, const std::str
       continue;
     }
     const auto key = entry.first.Scalar();
-    if (path.empty() && key == "base" && depth == 0 && environment_) continue;  // read before
+    if (path.empty() && key == "base" && depth == 0 && environment_) {  // read before
+      if (base_line)
+        report_.problem(here, key, text("'base' is given twice, first in line ", *base_line),
+                        "keep one of them; it may be a list");
+      base_line = here.line;
+      continue;
+    }
     const auto full = path.empty() ? key : path + "." + key;
     if (key == "<<") {
       merged.push_back(convert(entry.second, here, path, depth + 1));
@@ -330,6 +338,21 @@ void Reader::merge(Value& into, std::set<std::string>& known, const Value& from,
     report_.problem(from.origin, path, "'<<' takes a map, or a list of maps");
 }
 
+/// Whether a part of a value of --set is a comment or a directive to YAML: "run #1", "%x".
+bool loses_words(const std::string& given, const Value& value) {
+  if (value.kind == Value::Kind::none) return given.find_first_of("#%") != std::string::npos;
+  const bool is_plain = std::string_view("\"'!&|>").find(given[given.find_first_not_of(" \t")]) == std::string::npos;
+  const bool has_comment = given.find(" #") != std::string::npos || given.find("\t#") != std::string::npos;
+  return value.kind == Value::Kind::scalar && is_plain && has_comment;
+}
+
+/// In the single quotes of YAML, in which only they themselves have a meaning.
+std::string in_yaml_quotes(const std::string& words) {
+  std::string out = "'";
+  for (const char c : words) out += c == '\'' ? "''" : std::string(1, c);
+  return out + "'";
+}
+
 }  // namespace
 
 Value read_yaml(const std::string& file_name, const std::vector<std::string>& sets, Report& report) {
@@ -354,8 +377,14 @@ void lay_sets(Value& tree, const std::vector<std::string>& sets, Report& report)
       continue;
     }
     try {
-      auto value = reader.read(set.substr(equals + 1), origin, path);
+      const auto given = set.substr(equals + 1);
+      auto value = reader.read(given, origin, path);
       if (value.wrong) continue;
+      if (loses_words(given, value)) {
+        report.problem(origin, path, text("of '", given, "' YAML reads '", value.scalar, "' only"),
+                       text("put it into quotes of YAML: \"", path, "=", in_yaml_quotes(given), "\""));
+        continue;
+      }
       value.origin = origin;
       if (path.find('.') != std::string::npos || value.kind == Value::Kind::group)
         tree.set(path, std::move(value));

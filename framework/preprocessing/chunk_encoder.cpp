@@ -120,11 +120,24 @@ void ChunkEncoder::store_ids(EncodedChunk::Output& to) {
     std::memcpy(at, ids_.data(), ids_.size() * item_);
     return;
   }
+  std::uint32_t bits = 0;  // of all ids
   for (const auto id : ids_) {
     const auto narrow = static_cast<std::uint16_t>(id);
+    bits |= static_cast<std::uint32_t>(id);
     std::memcpy(at, &narrow, sizeof narrow);
     at += sizeof narrow;
   }
+  if (bits > std::numeric_limits<std::uint16_t>::max()) refuse_wide_id();
+}
+
+// The count of a vocabulary with holes is not its largest id.
+void ChunkEncoder::refuse_wide_id() const {
+  const auto is_wide = [](std::int32_t id) { return id < 0 || id > std::numeric_limits<std::uint16_t>::max(); };
+  const auto id = *std::find_if(ids_.begin(), ids_.end(), is_wide);
+  throw ConfigError(tessera::text("the tokenizer gives the token id ", id, ", but its vocabulary has only ",
+                                  tokenizer_.vocab_size(),
+                                  " tokens; as in Megatron-LM, they are stored in 16 bits, which hold ids up to 65535; "
+                                  "renumber the tokens in the tokenizer's files from 0 without gaps"));
 }
 
 void ChunkEncoder::end_document(EncodedChunk::Output& to, std::size_t sequences_before) {

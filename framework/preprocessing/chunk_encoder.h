@@ -91,6 +91,7 @@ class ChunkEncoder {
   void encode_text(std::string_view text, EncodedChunk::Output& to);
   void end_document(EncodedChunk::Output& to, std::size_t sequences_before);
   void store_ids(EncodedChunk::Output& to);
+  [[noreturn]] void refuse_wide_id() const;
   bool note_bad(EncodedChunk& out, std::int64_t line, std::string what) const;
 
   const tokenizers::Tokenizer& tokenizer_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/memory_limit.h"
+#include "framework/base/start_threads.h"
 
 namespace tessera::preprocessing {
 namespace {
@@ -23,18 +24,25 @@ EncodingPipeline::EncodingPipeline(ChunkReader& reader, const tokenizers::Tokeni
     : reader_(reader), slots_(2 * static_cast<std::size_t>(std::max(1, workers)) + 2) {
   for (int w = 0; w < std::max(1, workers); ++w)
     encoders_.push_back(std::make_unique<ChunkEncoder>(tokenizer, options));
-  threads_.emplace_back([this, &reader] { read_all(reader); });
-  for (auto& encoder : encoders_) threads_.emplace_back([this, &encoder] { encode_all(*encoder); });
+  // The reader comes last: what waits for the next bytes of a pipe cannot be stopped.
+  const auto work = [this, &reader](std::size_t i) {
+    i < encoders_.size() ? encode_all(*encoders_[i]) : read_all(reader);
+  };
+  start_threads(threads_, encoders_.size() + 1, "reading and encoding", "--workers", work, [this] { stop(); });
 }
 
 EncodingPipeline::~EncodingPipeline() {
+  stop();
+  for (auto& thread : threads_) thread.join();
+}
+
+void EncodingPipeline::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
   }
   can_read_.notify_all();
   can_encode_.notify_all();
-  for (auto& thread : threads_) thread.join();
 }
 
 void EncodingPipeline::read_all(ChunkReader& reader) {

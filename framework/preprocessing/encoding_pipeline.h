@@ -39,6 +39,7 @@ class EncodingPipeline {
     std::exception_ptr failed;
   };
   Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number) % slots_.size()]; }
+  void stop();
   void read_all(ChunkReader& reader);
   void encode_all(ChunkEncoder& encoder);
 

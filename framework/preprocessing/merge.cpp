@@ -42,6 +42,7 @@ void copy_tokens(const indexed::IndexedDataset& from, files::UnfinishedFile& to,
   const auto copy = [&](std::int64_t begin, std::int64_t end) {
     for (; begin < end; begin += bytes_at_once) {
       buffer.resize(static_cast<std::size_t>(std::min(bytes_at_once, end - begin)));
+      from.verify_bytes(static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(begin) + buffer.size());
       file.read_at(static_cast<std::uint64_t>(begin), buffer);
       to.write({reinterpret_cast<const char*>(buffer.data()), buffer.size()});
       copied(static_cast<std::int64_t>(buffer.size()));

@@ -74,6 +74,7 @@ class PreprocessRun {
   void write_state(const Json& more);
   void save_point();
   void complete();
+  void require_own_files() const;
   void publish();
   void keep_for_resume();
   std::string kept_text(const std::string& when) const;
@@ -83,7 +84,7 @@ class PreprocessRun {
   PreprocessPlan plan_;
   Json identity_;
   indexed::TokenType type_;
-  std::vector<std::unique_ptr<indexed::IndexedDatasetBuilder>> builders_;
+  std::vector<std::unique_ptr<indexed::IndexedDatasetBuilder>> builders_, merged_;
   std::vector<indexed::IndexedDatasetBuilder::State> reached_;  // of each builder, with position_ and result_
   TextPosition position_;
   std::int64_t lines_ = 0;  // of the input at position_
@@ -105,7 +106,9 @@ bool PreprocessRun::continue_or_start() {
   if (request_.resume)
     result_.notes.push_back(
         text("nothing to resume: there is no '", plan_.state_file, "', so it starts from the beginning"));
-  delete_all(plan_.state_file);
+  for (const auto* prefixes : {&plan_.prefixes, &plan_.merged})
+    for (const auto& prefix : *prefixes) indexed::IndexedDatasetBuilder::refuse_if_open(prefix);
+  delete_all(plan_.state_file);  // before the files that it describes; no other process is using it
   for (const auto& prefix : plan_.prefixes) {
     builders_.push_back(std::make_unique<indexed::IndexedDatasetBuilder>(prefix, type_));
     reached_.push_back(builders_.back()->state());
@@ -154,7 +157,7 @@ void PreprocessRun::encode(const Progress& progress) {
   bool known = true;
   for (const auto& input : plan_.inputs) {
     const auto size = files::size_of_input(input.name);
-    known = known && (size > 0 || input.name != "-");
+    known = known && !files::is_read_once(input.name);
     total.all_bytes += size;
   }
   if (!known) total.all_bytes = 0;
@@ -223,37 +226,53 @@ void PreprocessRun::save_point() {
 
 void PreprocessRun::complete() {
   const auto keys = plan_.encoding.keys.size();
-  std::vector<std::unique_ptr<indexed::IndexedDatasetBuilder>> merged;
   for (std::size_t k = 0; k < plan_.merged.size(); ++k) {
-    merged.push_back(std::make_unique<indexed::IndexedDatasetBuilder>(plan_.merged[k], type_));
-    for (auto i = k; i < builders_.size(); i += keys) merged.back()->add(*builders_[i]);
+    merged_.push_back(std::make_unique<indexed::IndexedDatasetBuilder>(plan_.merged[k], type_));
+    for (auto i = k; i < builders_.size(); i += keys) merged_.back()->add(*builders_[i]);
   }
   Json files = Json::array();
-  const auto& last = merged.empty() ? builders_ : merged;
+  const auto& last = merged_.empty() ? builders_ : merged_;
   for (std::size_t k = 0; k < last.size(); ++k) {
     const auto state = last[k]->state();
     result_.files.push_back(
-        {merged.empty() ? plan_.prefixes[k] : plan_.merged[k], state.documents, state.sequences, state.tokens});
+        {merged_.empty() ? plan_.prefixes[k] : plan_.merged[k], state.documents, state.sequences, state.tokens});
     files.push_back(to_json(result_.files.back()));
   }
-  for (auto& builder : builders_) builder->seal();
-  for (auto& builder : merged) builder->seal();
+  for (const auto* builders : {&builders_, &merged_})
+    for (const auto& builder : *builders) builder->seal();
+  require_own_files();
   write_state({{"complete", true}, {"files", files}});
-  for (auto& builder : builders_) builder->keep();
-  for (auto& builder : merged) builder->keep();
+  for (const auto* builders : {&builders_, &merged_})
+    for (const auto& builder : *builders) builder->keep();
+}
+
+// Before the first file gets its name, and before the state file speaks of any.
+void PreprocessRun::require_own_files() const {
+  for (const auto* builders : {&builders_, &merged_})
+    for (const auto& builder : *builders) builder->require_own_files();
 }
 
 void PreprocessRun::publish() {
-  builders_.clear();
-  for (const auto& prefix : plan_.prefixes) indexed::IndexedDatasetBuilder::publish(prefix);
-  for (const auto& prefix : plan_.merged) indexed::IndexedDatasetBuilder::publish(prefix);
+  const bool is_resumed = builders_.empty();  // an earlier run sealed the files
+  require_own_files();
+  for (const auto* builders : {&builders_, &merged_})
+    for (const auto& builder : *builders) builder->publish();
   for (const auto* prefixes : {&plan_.prefixes, &plan_.merged})
-    for (const auto& prefix : *prefixes) tokenizers::write_origin(prefix, tokenizer_);
+    for (const auto& prefix : *prefixes) {
+      if (is_resumed) indexed::IndexedDatasetBuilder::publish(prefix);
+      tokenizers::write_origin(prefix, tokenizer_);
+    }
   delete_all(plan_.state_file);
 }
 
 /// Afterwards saved_ says whether --resume can continue.
 void PreprocessRun::keep_for_resume() {
+  merged_.clear();
+  const auto is_own = [](const auto& builder) { return builder->has_own_files(); };
+  if (!std::all_of(builders_.begin(), builders_.end(), is_own)) {
+    saved_ = false;  // what is there is that of another process
+    return;
+  }
   try {
     for (std::size_t i = 0; i < builders_.size(); ++i) builders_[i]->go_back(reached_[i]);
     save_point();

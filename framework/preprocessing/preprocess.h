@@ -13,7 +13,8 @@
 namespace tessera::preprocessing {
 
 struct PreprocessRequest {
-  std::vector<std::string> inputs;  ///< read in this order: files, also .gz .zst .xz; patterns; "-": standard input
+  /// Read in this order: files, also .gz .zst .xz; patterns; "-": standard input; pipes.
+  std::vector<std::string> inputs;
   std::optional<files::TextFormat> format;  ///< none: determined by the name of each input
   std::vector<std::string> json_keys = {"text"};
   /// Prefix of the output files. For JSON lines: <output_prefix>_<key>_document.bin and .idx (_sentence with

@@ -44,6 +44,14 @@ PreprocessPlan::PreprocessPlan(const tokenizers::Tokenizer& tokenizer, const Pre
   encoding.dealing.partitions = request.partitions;
   choose_inputs(request);
   choose_formats(request);
+  for (auto& input : inputs) {
+    input.may_be_cut = tokenizer.may_be_cut_at_lines();
+    constexpr std::int64_t divided = 8192;  // bytes of a text that is otherwise several sequences
+    if (input.format == files::TextFormat::whole_file && !input.may_be_cut &&
+        files::size_of_input(input.name) > divided)
+      notes.push_back(text("'", input.name, "' becomes one sequence, because this tokenizer may give parts of a text ",
+                           "other ids; --format blank-lines makes a document of each paragraph"));
+  }
   if (request.partitions > 1 && encoding.dealing.rule == Dealing::Rule::one) deal(request);
   choose_outputs(tokenizer, request);
 }
@@ -87,7 +95,7 @@ void PreprocessPlan::choose_formats(const PreprocessRequest& request) {
                                   input.columns);  // a missing column is known before the first file is read
       input.format = files::TextFormat::json_lines;
     } else {
-      if (input.name != "-") files::open_input(input.name);  // a missing file is known before the first is read
+      files::check_input(input.name);  // a missing file is known before the first is read
       input.format = request.format.value_or(files::format_by_name(files::without_compression_suffix(input.name)));
     }
     json += input.format == files::TextFormat::json_lines ? 1 : 0;
@@ -117,10 +125,8 @@ void PreprocessPlan::deal(const PreprocessRequest& request) {
   if (!request.keep_sequential_samples) return;
   std::int64_t all = 0, lines = 0;
   for (const auto& input : inputs) {
-    if (input.name == "-")
-      throw ConfigError(
-          "preprocess: --keep-sequential-samples counts the lines first, and standard input can be read only once; "
-          "give a file, or leave --partitions out");
+    files::refuse_read_once(input.name,
+                            "preprocess: --partitions with --keep-sequential-samples counts the lines first");
     const auto own = lines_of(input);
     lines = own > 0 ? own : lines;  // Megatron-LM's tool counts an empty file as the one before
     all += lines;
@@ -160,7 +166,7 @@ Json PreprocessPlan::identity(const tokenizers::Tokenizer& tokenizer) const {
     const auto time = fs::last_write_time(input.name, none);
     files.push_back({{"name", input.name},
                      {"bytes", files::size_of_input(input.name)},
-                     {"time", input.name == "-" || none ? 0 : time.time_since_epoch().count()},
+                     {"time", none || files::is_read_once(input.name) ? 0 : time.time_since_epoch().count()},
                      {"format", static_cast<int>(input.format)}});
   }
   for (const auto& file : tokenizer.files()) model.push_back({file.option, checksum_of(file.path)});

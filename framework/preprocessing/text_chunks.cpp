@@ -41,7 +41,7 @@ std::size_t end_of_paragraphs(std::string_view text) {
 // A file that is one document, cut into its parts.
 class ChunkReader::Whole {
  public:
-  explicit Whole(const std::string& name) {
+  Whole(const std::string& name, bool may_be_cut, std::size_t most_uncut) {
     if (files::is_plain_file(name)) {
       file_ = std::make_unique<MappedFile>(name);
       all_ = {reinterpret_cast<const char*>(file_->bytes().data()), file_->bytes().size()};
@@ -58,7 +58,11 @@ class ChunkReader::Whole {
       }
       all_ = held_;
     }
-    if (!all_.empty()) parts_ = files::cut_long_text(all_);
+    if (!may_be_cut && all_.size() > most_uncut)
+      throw ConfigError(text(name == "-" ? "standard input" : name, ": the text has ", all_.size(),
+                             " bytes, and this tokenizer takes a file as one text, of at most ", most_uncut,
+                             " bytes; divide the file, or give --format blank-lines or json"));
+    if (!all_.empty()) parts_ = may_be_cut ? files::cut_long_text(all_) : std::vector{all_};
     require_intact();
   }
 
@@ -140,7 +144,7 @@ bool ChunkReader::open_next() {
   const auto& input = inputs_[static_cast<std::size_t>(at_.input)];
   checked_ = !files::is_plain_file(input.name);
   if (input.format == files::TextFormat::whole_file)
-    whole_ = std::make_unique<Whole>(input.name);
+    whole_ = std::make_unique<Whole>(input.name, input.may_be_cut, most_document_);
   else
     stream_ =
         input.columns.empty() ? files::open_input(input.name) : parquet::open_parquet_lines(input.name, input.columns);

@@ -33,10 +33,11 @@ struct TextInput {
   std::string name;  ///< "-" is standard input
   files::TextFormat format = files::TextFormat::json_lines;
   std::vector<std::string> columns = {};  ///< for a Parquet file: the columns; its rows are read as JSON lines
+  bool may_be_cut = true;                 ///< for whole_file: Tokenizer::may_be_cut_at_lines(); else it is one chunk
 };
 
 /// Cuts inputs into chunks. Reads ahead at most one chunk. A chunk is longer than `chunk_bytes` only if a single line
-/// or paragraph is; a line or paragraph of more than `most_document` bytes is refused.
+/// or paragraph is, or a whole file that may not be cut; one of more than `most_document` bytes is refused.
 class ChunkReader {
  public:
   ChunkReader(std::vector<TextInput> inputs, std::size_t chunk_bytes, bool count_lines,

@@ -1,12 +1,12 @@
 #include "framework/recipe/adapted_model.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "framework/base/cpu_limit.h"
 #include "framework/checkpoint/frozen_base.h"
 #include "framework/checkpoint/laid_out_weights.h"
+#include "framework/checkpoint/selected_weights.h"
 #include "framework/nn/adapter.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/merge_record.h"
@@ -17,36 +17,6 @@ namespace tessera::recipe {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Those weights of a source that have certain names.
-class SelectedWeights final : public checkpoint::WeightSource {
- public:
-  using Selects = std::function<bool(const std::string& name)>;
-  SelectedWeights(std::shared_ptr<const checkpoint::WeightSource> all, Selects selects)
-      : all_(std::move(all)), selects_(std::move(selects)) {}
-
-  const fs::path& folder() const override { return all_->folder(); }
-  std::vector<std::string> names() const override {
-    auto names = all_->names();
-    std::erase_if(names, [&](const auto& name) { return !selects_(name); });
-    return names;
-  }
-  bool has(const std::string& name) const override { return selects_(name) && all_->has(name); }
-  Shape shape(const std::string& name) const override { return all_->shape(name); }
-  DType dtype(const std::string& name) const override { return all_->dtype(name); }
-  void read(const std::string& name, const Tensor& into) const override { all_->read(name, into); }
-  void read_box(const checkpoint::TensorRange& into) const override { all_->read_box(into); }
-  std::optional<checkpoint::MappedTensor> map(const checkpoint::TensorRange& range) const override {
-    return all_->map(range);
-  }
-  std::optional<StoredMatrix> stored(const checkpoint::TensorRange& range) const override {
-    return all_->stored(range);
-  }
-
- private:
-  std::shared_ptr<const checkpoint::WeightSource> all_;
-  Selects selects_;
-};
 
 /// Gives the adapters of another plan, and keeps their forms.
 class RecordedForms final : public nn::AdapterPlan {
@@ -64,11 +34,12 @@ class RecordedForms final : public nn::AdapterPlan {
   std::shared_ptr<const nn::AdapterPlan> plan_;
 };
 
-/// The folder with the weights that the model of `given` was trained on.
+/// The folder with the weights that the model of `given` was trained on. `follows`: the base of a base too, where only
+/// its frozen parameters are needed.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_base(const fs::path& place, const std::string& given,
-                                                        const Registries& registries) {
+                                                        const Registries& registries, bool follows) {
   try {
-    auto base = open_newest(place, registries);
+    auto base = follows ? open_with_frozen(place, registries) : open_newest(place, registries);
     const auto left_out = base->about_left_out();
     if (left_out.empty()) return base;
     throw ConfigError(text(base->folder().string(), ": ", left_out));
@@ -99,8 +70,8 @@ AdaptedModel open_foreign(const fs::path& folder, const std::optional<fs::path>&
   AdaptedModel out;
   out.folder = folder;
   out.base_name = description.base;
-  out.base =
-      open_base(base_of(folder, given, description.base), text(folder.string(), ": its base is needed"), registries);
+  out.base = open_base(base_of(folder, given, description.base), text(folder.string(), ": its base is needed"),
+                       registries, false);
   if (saved_recipe(*out.base, registries).recipe.lora.use_lora)
     throw ConfigError(text(out.base->folder().string(),
                            ": has adapters itself, so it cannot be the base of another; write a folder with its "
@@ -124,7 +95,8 @@ AdaptedModel open_native(const fs::path& folder, const std::optional<fs::path>& 
                            ": has no adapters: expected an adapter folder of PEFT, or a checkpoint of a run with "
                            "lora_config.use_lora"));
   const auto names = trained_names(out.recipe);
-  out.trained = std::make_shared<SelectedWeights>(own, [names](const auto& name) { return names.trains(name); });
+  out.trained =
+      std::make_shared<checkpoint::SelectedWeights>(own, [names](const auto& name) { return names.trains(name); });
   const auto needed = checkpoint::base_in(own->blobs());
   out.base = own;
   if (!needed) {
@@ -134,8 +106,8 @@ AdaptedModel open_native(const fs::path& folder, const std::optional<fs::path>& 
   }
   out.base_digest = needed->digest;
   out.base_name = needed->name;
-  out.base =
-      open_base(given.value_or(needed->name), text(own->folder().string(), ": ", own->about_left_out()), registries);
+  out.base = open_base(given.value_or(needed->name), text(own->folder().string(), ": ", own->about_left_out()),
+                       registries, true);
   return out;
 }
 
@@ -211,7 +183,7 @@ void must_fit_trained(const checkpoint::WeightSource& trained, const std::vector
 }  // namespace
 
 std::unique_ptr<checkpoint::WeightSource> AdaptedModel::base_weights() const {
-  return std::make_unique<SelectedWeights>(base, [](const auto& name) { return !nn::is_of_adapter(name); });
+  return std::make_unique<checkpoint::SelectedWeights>(base, [](const auto& name) { return !nn::is_of_adapter(name); });
 }
 
 std::map<std::string, nn::AdapterForm> adapters_of(const Recipe& recipe) {

@@ -238,6 +238,18 @@ std::int64_t frozen_chunks(const Recipe& recipe, const parallel::LayerPlan& plan
 
 namespace {
 
+/// `options`: of the run, whose load_checkpoint can be another than that of the recipe.
+training::ReferencePlace reference_place(const Recipe& recipe, const training::TrainingOptions& options,
+                                         bool weights_alone) {
+  const auto& given = recipe.preference;
+  if (given.ref_model || given.refer_model_iter)
+    return {.folder = recipe.reference_folder().value(), .iteration = given.refer_model_iter};
+  if (recipe.continues_itself()) return {.folder = recipe.reference_folder().value(), .began_with = true};
+  return {.folder = options.load_checkpoint.value(),
+          .ckpt_step = weights_alone ? std::nullopt : options.ckpt_step,
+          .began_with = true};
+}
+
 /// This process's part of the model, and with others beside it, who may have parts of the rest or of the masters,
 /// the names and shapes of all of it.
 void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, const training::TrainingOptions& options,
@@ -253,11 +265,8 @@ void add_model(const Recipe& recipe, const tokenizers::Tokenizer* tokenizer, con
   };
   setup.chunks = own_stage(build_stage);
   if (recipe.needs_reference()) {
-    const bool is_base = !recipe.preference.ref_model && !recipe.preference.refer_model_iter;
-    setup.reference = std::make_unique<training::ReferenceModel>(
-        own_stage(build_reference_stage), processes,
-        is_base ? options.load_checkpoint.value() : recipe.reference_folder().value(),
-        recipe.preference.refer_model_iter);
+    setup.reference = std::make_unique<training::ReferenceModel>(own_stage(build_reference_stage), processes,
+                                                                 reference_place(recipe, options, setup.weights_alone));
     setup.caches_reference = recipe.preference.cache_reference;
   }
   setup.tokens = tokenizer ? tokenizer->vocab_size() : 0;
@@ -378,8 +387,7 @@ std::filesystem::path quantised_before(const Recipe& recipe, const std::filesyst
 
 std::unique_ptr<checkpoint::OpenedCheckpoint> mapped_source(const Recipe& recipe, const std::string& folder) {
   try {
-    auto opened = open_newest(quantised_before(recipe, folder).string(), *recipe.registries);
-    if (const auto base = checkpoint::base_in(opened->blobs())) opened = open_newest(base->name, *recipe.registries);
+    auto opened = open_with_frozen(quantised_before(recipe, folder), *recipe.registries);
     if (recipe.formats.of(opened->folder()) != nullptr) return opened;
     return std::make_unique<checkpoint::NativeCheckpoint>(checkpoint::Checkpoint::open(opened->folder()), false);
   } catch (const Error&) {

@@ -8,9 +8,11 @@
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
 #include "framework/gpt/data_path.h"
+#include "framework/gpt/gpt_data_options.h"
 #include "framework/indexed/indexed_dataset.h"
 #include "framework/recipe/build.h"
 #include "framework/recipe/rehearsal.h"
+#include "framework/recipe/rules.h"
 #include "framework/training/state/model_state.h"
 #include "framework/training/state/trained_names.h"
 
@@ -88,6 +90,15 @@ std::int64_t samples(const std::unique_ptr<data::Dataset>& split) { return split
 
 }  // namespace
 
+std::string missing_data(const Recipe& recipe) {
+  try {
+    if (const auto* data = recipe.dataset.options<gpt::GptDataOptions>()) gpt::must_name_data(*data);
+    return "";
+  } catch (const ConfigError& error) {
+    return text("dataset_config.", error.what());
+  }
+}
+
 std::vector<Figures::DataFile> data_files(const Recipe& recipe) {
   const auto* handler = recipe.resolved.at("dataset_config.handler_name");  // of texts
   if (recipe.dataset.type == "sft" || (handler && handler->kind != options::Value::Kind::none)) return {};
@@ -157,7 +168,10 @@ Figures figures(const Recipe& recipe, std::int64_t ranks) {
   parts.may_write_caches = false;
   const auto data = recipe.dataset.make(std::move(parts));
   out.train_samples = samples(data->train);
-  if (recipe.training.epochs) set_length(recipe, epoch_iterations(recipe, out.train_samples, ranks), out);
+  if (recipe.training.epochs) {
+    set_length(recipe, epoch_iterations(recipe, out.train_samples, ranks), out);
+    require_learning_rate(recipe, out.steps, ranks);
+  }
   out.valid_samples = samples(data->valid);
   for (const auto& set : data->valid_sets) out.valid_samples += samples(set.data);
   out.test_samples = samples(data->test);

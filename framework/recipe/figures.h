@@ -37,6 +37,9 @@ struct Figures {
   std::int64_t train_samples = 0, valid_samples = 0, test_samples = 0;
 };
 
+/// Why a run has no data, if no option of dataset_config names any; empty: one does, or the type needs none.
+std::string missing_data(const Recipe& recipe);
+
 /// The .bin/.idx pairs that dataset_config names: its options whose names end in data_path. Data that is text has none.
 /// Reads the headers of the files.
 std::vector<Figures::DataFile> data_files(const Recipe& recipe);

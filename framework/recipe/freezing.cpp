@@ -115,6 +115,30 @@ std::string nearest_to(const std::string& pattern, std::vector<std::string> name
   return all;
 }
 
+void note_parameter_groups(const Recipe& recipe, options::Report& report) {
+  const auto& groups = recipe.groups;
+  if (const auto lowest = recipe.learning_rate.min_lr;
+      groups.decoupled_lr && !groups.decoupled_min_lr && lowest > *groups.decoupled_lr)
+    if (const auto* given = recipe.resolved.at("optimizer_config.decoupled_lr"))
+      report.note(given->origin, text("decoupled_lr is ", *groups.decoupled_lr, ", below min_lr ", lowest,
+                                      ", which it reaches in the end: decoupled_min_lr is not given"));
+  const auto ends = groups.no_weight_decay_params.value_or(std::vector<std::string>{});
+  if (!report.good() || (groups.param_rules.empty() && ends.empty())) return;
+  const auto names = names_of_model(recipe);
+  const auto note = [&](const std::string& words, const std::string& how, const options::Origin& at) {
+    report.note(at, text("'", words, "' ", how, " the name of no parameter; ", nearest_to(words, names)));
+  };
+  std::vector<std::string> patterns;
+  for (const auto& rule : groups.param_rules) patterns.push_back(rule.params);
+  for_items(recipe, "optimizer_config.param_rules", patterns, [&](const std::string& pattern, const auto& at) {
+    if (std::ranges::none_of(names, [&](const auto& name) { return optim::fits(pattern, name); }))
+      note(pattern, "matches", at);
+  });
+  for_items(recipe, "optimizer_config.no_weight_decay_params", ends, [&](const std::string& end, const auto& at) {
+    if (std::ranges::none_of(names, [&](const auto& name) { return name.ends_with(end); })) note(end, "ends", at);
+  });
+}
+
 void check_freezing(const Recipe& recipe, options::Report& report) {
   if (!report.good()) return;
   check_feature_cache(recipe, report);

@@ -12,6 +12,7 @@
 #include "framework/multimodal/row_encoder.h"
 #include "framework/parallel/context_options.h"
 #include "framework/recipe/build.h"
+#include "framework/recipe/rules.h"
 
 namespace tessera::recipe {
 namespace {
@@ -53,13 +54,30 @@ void must_train(const data::DataSplits& data) {
 
 std::unique_ptr<data::Sampler> order_of(const Recipe& recipe, const data::Dataset* data, std::int64_t replicas) {
   if (!data) return nullptr;
-  return recipe.sampler.make({data->samples(), recipe.batch.batch_size, replicas});
+  return recipe.sampler.make({data->samples(), recipe.batch.batch_size, recipe.replicas_of_order.value_or(replicas)});
 }
 
-std::unique_ptr<data::Sampler> validation_order(const Recipe& recipe, const data::Dataset* data,
-                                                std::int64_t replicas) {
+std::unique_ptr<data::Sampler> validation_order(const Recipe& recipe, const data::Dataset* data, std::int64_t replicas,
+                                                std::int64_t iterations) {
   if (data && recipe.training.full_validation) return data::repeated(data::single_pass(*data), data->samples());
-  return order_of(recipe, data, replicas);
+  auto order = order_of(recipe, data, replicas);
+  // A run that was resumed with fewer evaluations to come has consumed samples beyond those that are prepared for it.
+  // Data that has too few from the beginning is an error.
+  const auto step = recipe.batch_sizes(replicas).global;
+  const auto& run = recipe.training;
+  const auto asked = data::samples_asked(iterations, step, run.eval_interval, run.evaluation_steps()).valid;
+  if (!order || recipe.sampler.type != "single" || asked < 1 || data->samples() < asked) return order;
+  return data::repeated(std::move(order), std::max<std::int64_t>(data->samples() / step, 1) *
+                                              std::min<std::int64_t>(step, data->samples()));
+}
+
+/// A last step within rampup_batch_size may exceed train_samples, and so what was prepared.
+std::unique_ptr<data::Sampler> training_order(const Recipe& recipe, const data::Dataset& data, std::int64_t replicas) {
+  auto order = order_of(recipe, &data, replicas);
+  if (!recipe.ramp.rampup_batch_size || !recipe.batch.in_samples() || recipe.sampler.type != "single" ||
+      data.samples() < *recipe.batch.train_samples)
+    return order;
+  return data::repeated(std::move(order), data.samples());
 }
 
 void count_epoch(const Recipe& recipe, std::int64_t replicas, training::RunData& data) {
@@ -182,6 +200,8 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
   const auto* images = recipe.dataset.options<multimodal::MllmOptions>();
   const auto* tower = recipe.architecture->vision();
   if (images && tower && data.tokenizer) must_share_placeholders(*tower, *images, *data.tokenizer);
+  if (const auto& begins_with = recipe.training.load_checkpoint; images && begins_with && warn)
+    if (const auto line = multimodal::other_limits(*images, *begins_with); !line.empty()) warn(line);
   const auto make = [&](std::int64_t steps, bool train, bool others) {
     auto parts = data_parts(recipe, data.tokenizer.get(), steps, static_cast<int>(replicas));
     if (!train) parts.asked.train = 0;
@@ -196,6 +216,7 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
     auto train = make(1, true, false);
     must_train(*train);
     data.iterations = epoch_iterations(recipe, train->train->samples(), replicas);
+    require_learning_rate(recipe, data.iterations, replicas);
     data.splits = make(data.iterations, false, true);
     data.splits->train = std::move(train->train);
   } else {
@@ -203,11 +224,11 @@ training::RunData open_data(const Recipe& recipe, std::int64_t replicas, const d
   }
   must_train(*data.splits);
   must_be_as_declared(recipe, *data.splits);
-  data.train_order = order_of(recipe, data.splits->train.get(), replicas);
-  data.valid_order = validation_order(recipe, data.splits->valid.get(), replicas);
+  data.train_order = training_order(recipe, *data.splits->train, replicas);
+  data.valid_order = validation_order(recipe, data.splits->valid.get(), replicas, data.iterations);
   data.test_order = order_of(recipe, data.splits->test.get(), replicas);
   for (const auto& set : data.splits->valid_sets)
-    data.valid_set_orders.push_back(validation_order(recipe, set.data.get(), replicas));
+    data.valid_set_orders.push_back(validation_order(recipe, set.data.get(), replicas, data.iterations));
   if (recipe.training.epochs) {
     count_epoch(recipe, replicas, data);
     if (recipe.sampler.type == "single")

@@ -157,13 +157,21 @@ void check_micro_batches(const Recipe& r, std::int64_t ranks, options::Report& r
          text("micro-batches x stages x chunks of a step is ", shape.micro_batches, " x ", shape.stages, " x ",
               shape.chunks, "; at most ", static_cast<std::int64_t>(most_passes), " is supported"),
          "increase batch_size, or reduce micro_batch_num or global_batch_size");
-  const std::vector<std::string> about = {"dataset_config.micro_batch_num", "dataset_config.global_batch_size",
+  const std::vector<std::string> about = {"dataset_config.rampup_batch_size", "dataset_config.micro_batch_num",
+                                          "dataset_config.global_batch_size",
                                           cut + "virtual_pipeline_model_parallel_size", cut + "num_layer_list"};
   const schedule::BatchPlan plan(r.ramp, r.batch_sizes(ranks));
-  for (const auto micro_batches : {plan.full().micro_batches, plan.planned(0).micro_batches}) {
-    shape.micro_batches = micro_batches;
-    tell_all(r, report, parallel::mistakes_of_schedule(shape), about);
-  }
+  const auto is_good = [&](const schedule::StepSize& size, const std::string& when) {
+    shape.micro_batches = size.micro_batches;
+    auto mistakes = parallel::mistakes_of_schedule(shape);
+    for (auto& one : mistakes) one.message = when + one.message;
+    tell_all(r, report, mistakes, about);
+    return mistakes.empty();
+  };
+  if (is_good(plan.full(), ""))
+    plan.each_size(r.length(ranks).samples, [&](const auto& size, std::int64_t consumed) {
+      return is_good(size, plan.grows() ? text("after ", consumed, " samples, within rampup_batch_size, ") : "");
+    });
 }
 
 void check_number_of_ranks(const Recipe& r, options::Report& report) {
@@ -277,7 +285,9 @@ void check_ranks(const Recipe& recipe, std::int64_t world) {
 }
 
 void keep_global_batch(Recipe& recipe, std::int64_t full) {
-  recipe.batch.global_batch_size = recipe.batch_sizes(parallel::data_parallel_ranks(recipe.parallel, full)).global;
+  const auto replicas = parallel::data_parallel_ranks(recipe.parallel, full);
+  recipe.batch.global_batch_size = recipe.batch_sizes(replicas).global;
+  recipe.replicas_of_order = replicas;
   recipe.batch.micro_batch_num.reset();
   recipe.parallel.data_parallel_size.reset();
 }
@@ -286,11 +296,19 @@ std::vector<std::int64_t> numbers_of_ranks(const Recipe& recipe, std::int64_t fu
   auto other = recipe;
   keep_global_batch(other, full);
   const auto replicas = parallel::data_parallel_ranks(other.parallel, full);
+  // decrease_batch_size_if_needed rounds each step down to micro-batches of all replicas.
+  const auto has_same_steps = [&](std::int64_t count) {
+    if (!other.ramp.decrease_batch_size_if_needed || count == replicas) return true;
+    const auto samples = [&](std::int64_t ranks) {
+      return schedule::BatchPlan(other.ramp, other.batch_sizes(ranks)).full().samples;
+    };
+    return !other.ramp.rampup_batch_size && samples(count) == samples(replicas);
+  };
   std::vector<std::int64_t> all;
   for (std::int64_t count = 1; count <= replicas; ++count) {
     options::Report report;
     check_ranks(other, full / replicas * count, report);
-    if (report.good()) all.push_back(full / replicas * count);
+    if (report.good() && has_same_steps(count)) all.push_back(full / replicas * count);
   }
   return all;
 }

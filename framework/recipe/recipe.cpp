@@ -7,6 +7,7 @@
 #include "framework/recipe/imported_recipe.h"
 #include "framework/recipe/module_aliases.h"
 #include "framework/recipe/planned_options.h"
+#include "framework/training/setup/given_checkpoint.h"
 
 namespace tessera::recipe {
 namespace {
@@ -194,9 +195,16 @@ parallel::PipelineShape Recipe::pipeline_shape(std::int64_t ranks) const {
           parallel.microbatch_group_size_per_vp_stage.value_or(0)};
 }
 
+bool Recipe::continues_itself() const {
+  const auto& given = training.load_checkpoint;
+  const std::filesystem::path own = training.output_dir;
+  return !given || training::is_same_folder(*given, own) || training::is_same_folder(*given, own / "checkpoints");
+}
+
 std::optional<std::string> Recipe::reference_folder() const {
   if (preference.ref_model) return preference.ref_model;
-  return preference.refer_model_iter ? training.output_dir : training.load_checkpoint;
+  if (preference.refer_model_iter) return training.output_dir;
+  return continues_itself() ? training.pretrained_checkpoint : training.load_checkpoint;
 }
 
 schedule::BatchSizes Recipe::batch_sizes(std::int64_t ranks) const {

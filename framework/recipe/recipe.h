@@ -82,6 +82,7 @@ struct Recipe {
   options::Value resolved;  ///< every option, its final value and its origin; reading it gives this recipe again
   options::Facts facts;     ///< all existing options, also of types not chosen; for documentation and flag tables
   checkpoint::CheckpointFormats formats;                      ///< from the registries that the recipe was read with
+  std::optional<std::int64_t> replicas_of_order;              ///< for which samples are ordered (keep_global_batch)
   std::vector<RecipeRule> foreign_rules;                      ///< from the registries
   options::Mappings mappings;                                 ///< from the registries
   std::shared_ptr<const Registries> registries;               ///< with which the recipe was read
@@ -117,8 +118,11 @@ struct Recipe {
   std::optional<model::PairStage> pair_stage() const { return model::pair_stage(training.stage.value_or("pt")); }
   /// Whether a reference model computes log-probabilities.
   bool needs_reference() const { return pair_stage() == model::PairStage::dpo; }
+  /// Whether load_checkpoint is null or the run's own folder: once the run has saved a checkpoint there, it is not what
+  /// the run began with.
+  bool continues_itself() const;
   /// Folder of the reference model: ref_model, else the run's folder if refer_model_iter names one of its checkpoints,
-  /// else load_checkpoint.
+  /// else what the run begins with: pretrained_checkpoint if continues_itself(), else load_checkpoint.
   std::optional<std::string> reference_folder() const;
   /// Rows of a micro-batch that each sample fills (data::Dataset::rows_per_sample).
   std::int64_t rows_per_sample() const { return registries->datasets.rows_per_sample(dataset); }
@@ -151,11 +155,11 @@ void check_ranks(const Recipe& recipe, std::int64_t world, options::Report& repo
 void check_ranks(const Recipe& recipe, std::int64_t world);
 
 /// Sets the global batch size to the one that `recipe` has on `full` ranks, so that another number of ranks keeps it
-/// and changes the number of micro-batches instead. `resolved` is not changed. `recipe` has no mistakes on `full`
-/// ranks.
+/// and changes the number of micro-batches instead, and keeps the order of samples that depends on the number of ranks.
+/// `resolved` is not changed. `recipe` has no mistakes on `full` ranks.
 void keep_global_batch(Recipe& recipe, std::int64_t full);
 /// All numbers of ranks up to `full`, ascending, on which `recipe` has no mistakes if it keeps the global batch size
-/// that it has on `full` ranks.
+/// that it has on `full` ranks, and on which every step has as many samples.
 std::vector<std::int64_t> numbers_of_ranks(const Recipe& recipe, std::int64_t full);
 
 /// The text of resolved.yaml: every option with its value and origin. Training with this file repeats the run.

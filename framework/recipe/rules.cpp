@@ -170,8 +170,14 @@ void check_ramp(const Recipe& recipe, const schedule::BatchSizes& sizes, options
     tell(recipe, report, "dataset_config.", *broken, {"dataset_config.batch_size"});
 }
 
-void check_schedules(const Recipe& recipe, options::Report& report) {
+void check_learning_rate(const Recipe& recipe, const schedule::RunLength& length, options::Report& report) {
   const std::string group = "optimizer_config.";
+  for (const auto& broken : schedule::broken_rules(recipe.learning_rate, length))
+    tell(recipe, report, group, broken,
+         {group + "learning_rate", group + "lr_decay_iters", "training_config.training_iters"});
+}
+
+void check_schedules(const Recipe& recipe, options::Report& report) {
   const std::string data = "dataset_config.";
   for (const auto* length :
        {"training_config.training_iters", "dataset_config.batch_size", "dataset_config.micro_batch_num",
@@ -184,10 +190,7 @@ void check_schedules(const Recipe& recipe, options::Report& report) {
     tell(recipe, report, data, broken, {data + "batch_size"});
   check_ramp(recipe, recipe.batch_sizes(ranks), report);
   check_steps(recipe, ranks, report);
-  if (recipe.length().samples == 0) return;  // epochs: checked when the data is known
-  for (const auto& broken : schedule::broken_rules(recipe.learning_rate, recipe.length()))
-    tell(recipe, report, group, broken,
-         {group + "learning_rate", group + "lr_decay_iters", "training_config.training_iters"});
+  if (recipe.length().samples > 0) check_learning_rate(recipe, recipe.length(), report);
 }
 
 void check_precision(const Recipe& recipe, options::Report& report) {
@@ -238,6 +241,13 @@ std::string uncountable(const Recipe& recipe, std::int64_t ranks) {
   }
 }
 
+void require_learning_rate(const Recipe& recipe, std::int64_t steps, std::int64_t ranks) {
+  const auto step = recipe.batch_sizes(ranks).global;
+  options::Report report;
+  check_learning_rate(recipe, {checked_product({{"steps", steps}, {"samples of one", step}}), step}, report);
+  report.must_be_good();
+}
+
 void check_steps(const Recipe& recipe, std::int64_t ranks, options::Report& report) {
   const auto sizes = recipe.batch_sizes(ranks);
   if (!recipe.batch.in_samples() || !schedule::broken_rules(recipe.ramp, sizes).empty() || recipe.iterations(ranks) > 0)
@@ -262,6 +272,7 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   for (const auto rule : recipe.foreign_rules) rule(recipe, report);
   check_lora(recipe, report);
   check_freezing(recipe, report);
+  note_parameter_groups(recipe, report);
   check_stage(recipe, report);
 }
 

@@ -31,6 +31,10 @@ void check_head(const Recipe& recipe, options::Report& report);
 /// Why a step, the run or its evaluations have more samples or tokens than 64-bit counts allow; empty if they do not.
 std::string uncountable(const Recipe& recipe, std::int64_t ranks);
 
+/// Throws ConfigError if a rule of the learning rate does not hold in a run of `steps` steps on `ranks` data-parallel
+/// ranks: of a run in epochs, whose length only the data tell.
+void require_learning_rate(const Recipe& recipe, std::int64_t steps, std::int64_t ranks);
+
 /// Reports a run that has fewer samples than one step on `ranks` data-parallel ranks.
 void check_steps(const Recipe& recipe, std::int64_t ranks, options::Report& report);
 

@@ -152,6 +152,12 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_newest(const std::filesystem:
   return newest_of(checkpoint::find_checkpoints(folder, registries.formats), registries.mappings);
 }
 
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_with_frozen(const std::filesystem::path& folder,
+                                                               const Registries& registries) {
+  return checkpoint::with_frozen(open_newest(folder, registries),
+                                 [&](const std::string& name) { return open_newest(name, registries); });
+}
+
 TrainedModel without_weights(const std::filesystem::path& folder, Recipe recipe,
                              std::unique_ptr<tokenizers::Tokenizer> tokenizer,
                              const checkpoint::WeightSource* mapped_from) {

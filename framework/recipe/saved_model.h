@@ -21,6 +21,10 @@ struct SavedRecipe {
 /// Changes nothing on disk. Throws ConfigError; DamageError if none is usable.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_newest(const std::filesystem::path& folder,
                                                           const Registries& registries);
+/// The same; if that checkpoint was saved without its frozen parameters, the one that has them
+/// (checkpoint::with_frozen).
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_with_frozen(const std::filesystem::path& folder,
+                                                               const Registries& registries);
 
 /// Reads the recipe and tokenizer that Tessera saved in a checkpoint; else, the recipe that another program's
 /// checkpoint describes, with the tokenizer beside it. `sets` ("group.key=value") are applied to the recipe; the groups

@@ -56,8 +56,12 @@ void check_reward_model(const Recipe& r, options::Report& report) {
 void check_reference(const Recipe& r, options::Report& report) {
   if (r.needs_reference() && !r.reference_folder())
     tell(r, report, rule, {"preference_config.ref_model", stage_option, "training_config.load_checkpoint"},
-         "stage is dpo, but there is no reference model: ref_model and load_checkpoint are null",
-         "give ref_model, the folder of a checkpoint, or load_checkpoint, whose weights then are the reference");
+         text("stage is dpo, but there is no reference model: ref_model and pretrained_checkpoint are null, and "
+              "load_checkpoint is ",
+              r.training.load_checkpoint ? "the run folder itself, whose checkpoints are those of the trained model"
+                                         : "null"),
+         "give ref_model, the folder of a checkpoint, or load_checkpoint or pretrained_checkpoint, whose weights then "
+         "are the reference");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "framework/base/error.h"
 #include "framework/base/system_call.h"
@@ -38,7 +39,16 @@ std::string_view value_text(std::string_view json) {
 PrometheusFile::PrometheusFile(const std::string& path, const std::string& run)
     : path_(path), beside_(path + ".tmp"), label_(label_text(run)) {
   content_.reserve(8192);
-  if (!replace()) throw IoError(text("cannot write ", path_, ": ", std::strerror(errno)));
+  // What an earlier start wrote stays until there are values.
+  const int file = open(beside_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (file >= 0 && std::filesystem::is_directory(path_)) {
+    close(file);
+    unlink(beside_.c_str());
+    throw IoError(text("cannot write ", path_, ": is a folder"));
+  }
+  if (file < 0) throw IoError(text("cannot write ", path_, ": ", std::strerror(errno)));
+  close(file);
+  unlink(beside_.c_str());
 }
 
 void PrometheusFile::take(std::string_view row, double now) {

@@ -60,15 +60,13 @@ RunReader::RunReader(std::filesystem::path folder)
     throw ConfigError(text(folder_.string(), ": is not a folder; give a run folder (training_config.output_dir)"));
 }
 
-std::string RunReader::name() const {
-  const auto path = std::filesystem::absolute(folder_).lexically_normal();
-  return (path.filename().empty() ? path.parent_path() : path).filename().string();
-}
+std::string RunReader::name() const { return name_of_folder(folder_); }
 
 bool RunReader::refresh() {
-  bool changed = metrics_.refresh(
-      {[this] { begin_again(); }, [this](std::string_view line, std::size_t known) { take_row(line, known); }});
-  changed = events_.refresh() || changed;
+  bool changed = events_.refresh();  // first: they tell where the rows begin
+  changed = metrics_.refresh({[this] { begin_again(); },
+                              [this](std::string_view line, std::size_t known) { take_row(line, known); }}) ||
+            changed;
   if (std::string words; read_small("run.json", record_seen_, words)) {
     record_ = parse_json(words);
     if (!record_.is_object()) record_ = Json();
@@ -98,6 +96,13 @@ bool RunReader::read_small(const char* name, SmallFile& seen, std::string& conte
     content.clear();
   }
   return true;
+}
+
+/// The iteration at which the run began whose first row is that of `iteration`; the one before if nothing tells it.
+std::int64_t RunReader::begun_at(std::int64_t iteration) const {
+  for (const auto& event : events_.all())
+    if (event.kind == "start" && event.iteration < iteration) return event.iteration;
+  return iteration - 1;
 }
 
 void RunReader::begin_again() {
@@ -180,7 +185,7 @@ void RunReader::commit(std::int64_t iteration, bool continued) {
   ++rows_;
   last_iteration_ = iteration;
   if (!std::isfinite(step_seconds)) return;
-  const auto steps = last_step_ >= 0 ? std::max<std::int64_t>(iteration - last_step_, 1) : 1;
+  const auto steps = std::max<std::int64_t>(iteration - (last_step_ >= 0 ? last_step_ : begun_at(iteration)), 1);
   last_step_ = iteration;
   second_sum_ += step_seconds * static_cast<double>(steps);
   seconds_.add(iteration, second_sum_);

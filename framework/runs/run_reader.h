@@ -96,6 +96,7 @@ class RunReader {
     double changed = 0;
     std::uint64_t size = 0;
   };
+  std::int64_t begun_at(std::int64_t iteration) const;
   void begin_again();
   void take_row(std::string_view line, std::size_t known);
   bool scan(std::string_view line, std::size_t known);

@@ -122,14 +122,23 @@ StepSize BatchPlan::at(std::int64_t consumed) const {
 }
 
 std::optional<options::Finding> BatchPlan::broken_step(std::int64_t samples) const {
+  std::optional<options::Finding> broken;
+  each_size(samples, [&](const StepSize& size, std::int64_t consumed) {
+    broken = broken_rule(size, consumed);
+    return !broken;
+  });
+  return broken;
+}
+
+void BatchPlan::each_size(std::int64_t samples,
+                          const std::function<bool(const StepSize&, std::int64_t consumed)>& visit) const {
   for (std::int64_t consumed = 0; consumed < samples;) {
     const auto size = planned(consumed);
-    if (auto broken = broken_rule(size, consumed)) return broken;
-    if (!grows() || consumed > ramp_samples_) break;  // all following steps have the same size
+    if (!visit(size, consumed) || size.samples == 0) return;
+    if (!grows() || consumed > ramp_samples_) return;  // all following steps have the same size
     const auto last = std::max(std::min(end_of_stride(size.nominal), samples), consumed);
     consumed += ((last - consumed) / size.samples + 1) * size.samples;
   }
-  return std::nullopt;
 }
 
 std::int64_t BatchPlan::steps_of(std::int64_t samples) const {

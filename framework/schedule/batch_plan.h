@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "framework/schedule/schedule.h"
 
 namespace tessera::schedule {
@@ -45,6 +47,9 @@ class BatchPlan {
   /// As planned, for a step that is about to run. Throws ConfigError if the size is smaller than one micro-batch per
   /// rank, or, unless decrease_batch_size_if_needed is set, is not divisible into micro-batches of all ranks.
   StepSize at(std::int64_t consumed_samples) const;
+  /// Calls visit(size, consumed samples) for the first step of each size in a run of `samples` samples, in order (of a
+  /// size perhaps for another step, too), until it returns false.
+  void each_size(std::int64_t samples, const std::function<bool(const StepSize&, std::int64_t consumed)>& visit) const;
   /// Searches a run of `samples` samples for a step for which `at` throws. Returns the violated rule of the first such
   /// step; nullopt: every step is valid.
   std::optional<options::Finding> broken_step(std::int64_t samples) const;

@@ -94,6 +94,7 @@ class BertWordPiece final : public Tokenizer {
   std::int64_t vocab_size() const override { return pieces_.size(); }
   std::int32_t eod() const override { return *special_.eos; }
   SpecialIds special_ids() const override { return special_; }
+  bool may_be_cut_at_lines() const override { return true; }
   Identity identity() const override {
     return {"_BertWordPieceTokenizer",
             {options_.vocab_file},

@@ -52,7 +52,7 @@ std::string ByteSpelling::spell(std::string_view bytes) const {
 
 BpeModel::BpeModel(const std::string& vocab_file, const std::string& merge_file) {
   read_vocabulary(vocab_file);
-  read_merges(merge_file);
+  read_merges(merge_file, vocab_file);
 }
 
 void BpeModel::add_token(const std::string& file, std::string&& spelt, std::uint64_t id) {
@@ -92,7 +92,7 @@ std::int32_t BpeModel::symbol(const std::string& spelt) {
   return entry.symbol;
 }
 
-void BpeModel::read_merges(const std::string& file) {
+void BpeModel::read_merges(const std::string& file, const std::string& vocab_file) {
   for (std::size_t b = 0; b < 256; ++b)
     byte_symbols_[b] = symbol(unicode::to_utf8(spelling_.of(static_cast<unsigned char>(b))));
   const auto content = files::read_input(file, "merge list");
@@ -110,6 +110,10 @@ void BpeModel::read_merges(const std::string& file) {
       throw ConfigError(
           text(file, ":", line_number, ": '", line, "' is not a merge; expected two tokens with a blank between"));
     const std::string left(line.substr(0, blank)), right(line.substr(blank + 1));
+    if (!find(left + right))
+      throw ConfigError(text(file, ":", line_number, ": the merge '", line, "' makes '", left + right,
+                             "', which is not a token of ", vocab_file,
+                             "; give the vocabulary and the merges of one tokenizer"));
     const auto pair = pair_key(symbol(left), symbol(right));
     merges.push_back({pair, {static_cast<std::uint32_t>(merges.size()), symbol(left + right)}});
   }

@@ -33,7 +33,8 @@ inline constexpr std::string_view merges_header = "#version: 0.2";
 /// then lines "left right".
 class BpeModel {
  public:
-  /// Throws ConfigError, naming file and line, if a file is missing or malformed.
+  /// Throws ConfigError, naming file and line, if a file is missing or malformed, or if a merge makes a token that the
+  /// vocabulary does not have.
   BpeModel(const std::string& vocab_file, const std::string& merge_file);
 
   /// Number of entries of the vocabulary.
@@ -53,7 +54,7 @@ class BpeModel {
   };
 
   /// Appends the ids of one piece of text to `ids`: repeatedly merges the adjacent pair of lowest rank, at all its
-  /// occurrences from left to right. A symbol that is not in the vocabulary gets id 0, as in Megatron-LM.
+  /// occurrences from left to right. A byte that is not in the vocabulary gets id 0, as in Megatron-LM.
   void encode(std::string_view piece, std::vector<std::int32_t>& ids, Scratch& scratch) const;
 
  private:
@@ -72,7 +73,7 @@ class BpeModel {
   static constexpr std::uint32_t no_rank = ~std::uint32_t{0};
 
   void read_vocabulary(const std::string& file);
-  void read_merges(const std::string& file);
+  void read_merges(const std::string& file, const std::string& vocab_file);
   void add_token(const std::string& file, std::string&& spelt, std::uint64_t id);
   std::int32_t symbol(const std::string& spelt);
   void fill_slots(const std::vector<std::pair<std::uint64_t, Merge>>& merges);

@@ -124,6 +124,7 @@ class Gpt2Bpe final : public Tokenizer {
   }
   Identity identity() const override { return {"_GPT2BPETokenizer", {options_.vocab_file, options_.merge_file}, {}}; }
   std::string piece(std::int32_t id) const override { return model_.bytes(id); }
+  bool may_be_cut_at_lines() const override { return true; }
   std::vector<SourceFile> files() const override {
     return {{"vocab_file", options_.vocab_file}, {"merge_file", options_.merge_file}};
   }

@@ -70,6 +70,7 @@ class NullTokenizer final : public Tokenizer {
     ids.cls = ids.sep = ids.mask = -1;
     return ids;
   }
+  bool may_be_cut_at_lines() const override { return true; }
   Identity identity() const override {
     return {"_NullTokenizer", {std::nullopt}, {{"vocab_size", std::to_string(below_)}}};
   }

@@ -168,6 +168,7 @@ class TikTokenizer final : public Tokenizer {
   std::int64_t vocab_size() const override { return options_.vocab_size.value_or(default_vocab_size); }
   std::int32_t eod() const override { return *ids_.eos; }
   SpecialIds special_ids() const override { return ids_; }
+  bool may_be_cut_at_lines() const override { return true; }
   Identity identity() const override {
     std::string names = "None";
     if (options_.tiktoken_special_tokens) {

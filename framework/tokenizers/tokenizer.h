@@ -89,6 +89,10 @@ class Tokenizer {
   /// Python's errors="replace" does.
   virtual std::unique_ptr<Decoder> decoder() const;
 
+  /// Whether the ids of a text are always those of its parts one after the other, where it is cut behind a line end as
+  /// files::cut_long_text() cuts. False for a tokenizer that treats the beginning or the end of a text in its own way.
+  virtual bool may_be_cut_at_lines() const { return false; }
+
   /// The tokenizer's files, each with the option that names it; they are copied into checkpoints.
   struct SourceFile {
     std::string option, path;

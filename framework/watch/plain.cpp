@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "framework/base/crc32c.h"
 #include "framework/base/error.h"
 #include "framework/base/number_text.h"
 #include "framework/runs/row_scanner.h"
@@ -31,7 +32,24 @@ PlainReport::PlainReport(const std::filesystem::path& folder, std::string label)
   if (!label_.empty()) label_ += "  ";
 }
 
-void PlainReport::take_row(std::string_view line, std::size_t known, std::deque<std::string>& rows) const {
+/// Whether a row was told before metrics.jsonl was cut: a resumed run continues after the rows that it keeps.
+bool PlainReport::counts_as_kept(std::string_view line, std::size_t known) {
+  const auto sum = crc32c(line);
+  if (known > 0 && kept_ > 0) {  // the newest row got members
+    sums_[kept_ - 1] = sum;
+    return false;
+  }
+  const bool kept = kept_ < sums_.size() && sums_[kept_] == sum;
+  if (!kept) {
+    sums_.resize(kept_);
+    sums_.push_back(sum);
+  }
+  ++kept_;
+  return kept;
+}
+
+void PlainReport::take_row(std::string_view line, std::size_t known, std::deque<std::string>& rows) {
+  if (counts_as_kept(line, known)) return;
   // Of an object that got members, only these are new, but its iteration is needed.
   runs::RowScanner row(line);
   double iteration = -1;
@@ -49,13 +67,20 @@ void PlainReport::take_row(std::string_view line, std::size_t known, std::deque<
 }
 
 std::string PlainReport::news(double now, std::size_t most) {
+  // The state first: a run that has ended by then writes no more, so the rows that are read below include its last.
+  // Read the other way round, rows that come between would never be told, because nobody looks again after the end.
+  run_.refresh();
+  status_ = run_.status(now);
   std::deque<std::string> lines;
-  rows_.refresh({[&lines] { lines.clear(); },
+  rows_.refresh({[&] {
+                   lines.clear();
+                   kept_ = 0;
+                 },
                  [&](std::string_view line, std::size_t known) {
                    take_row(line, known, lines);
                    if (lines.size() > most) lines.pop_front();
                  }});
-  run_.refresh();
+  sums_.resize(kept_);  // a step that is done again is told again
   const auto& events = run_.events();
   const auto count = static_cast<std::int64_t>(events.all().size()) + events.left_out();
   if (count < events_) events_ = 0;
@@ -64,7 +89,7 @@ std::string PlainReport::news(double now, std::size_t most) {
   for (std::size_t i = last - std::min(last, most); i < last; ++i)
     lines.push_back(event_words(events.all()[events.all().size() - last + i]));
   events_ = count;
-  if (auto state = state_words(run_.status(now), now); state != state_) {
+  if (auto state = state_words(status_, now); state != state_) {
     // How long it is silent changes all the time.
     if (!(state.starts_with("silent") && state_.starts_with("silent"))) lines.push_back("state: " + state);
     state_ = std::move(state);
@@ -76,9 +101,8 @@ std::string PlainReport::news(double now, std::size_t most) {
 
 bool PlainReport::over(double now) const {
   using State = runs::RunStatus::State;
-  const auto status = run_.status(now);
-  if (status.state == State::died) return now - status.since > restart_seconds;
-  return status.state == State::finished || status.state == State::stopped || status.state == State::ended;
+  if (status_.state == State::died) return now - status_.since > restart_seconds;
+  return status_.state == State::finished || status_.state == State::stopped || status_.state == State::ended;
 }
 
 }  // namespace tessera::watch

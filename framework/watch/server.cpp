@@ -8,11 +8,15 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <csignal>
+#include <deque>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/start_threads.h"
 
 namespace tessera::watch {
 namespace {
@@ -43,6 +47,59 @@ void answer(httplib::Response& response, int status, const std::string& words) {
   response.status = status;
   response.set_content(words + "\n", "text/plain; charset=utf-8");
 }
+
+/// The threads that answer. A connection that sends no request holds one until its time is over, so there are many. The
+/// library's own pool ends the process if the system refuses one of its threads.
+class AnsweringThreads : public httplib::TaskQueue {
+ public:
+  AnsweringThreads() {
+    start_threads(
+        threads_, 32, "answering of requests", "", [this](std::size_t) { work(); }, [this] { end(); });
+  }
+  AnsweringThreads(const AnsweringThreads&) = delete;
+  AnsweringThreads& operator=(const AnsweringThreads&) = delete;
+  ~AnsweringThreads() override { shutdown(); }
+
+  void enqueue(std::function<void()> connection) override {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(connection));
+    changed_.notify_one();
+  }
+
+  void shutdown() override {
+    end();
+    for (auto& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+ private:
+  void end() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  // Connections that wait are answered also at the end, because only that closes them.
+  void work() {
+    for (;;) {
+      std::function<void()> connection;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return ended_ || !waiting_.empty(); });
+        if (waiting_.empty()) return;
+        connection = std::move(waiting_.front());
+        waiting_.pop_front();
+      }
+      connection();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  bool ended_ = false;
+  std::vector<std::thread> threads_;
+};
 
 }  // namespace
 
@@ -86,6 +143,7 @@ PageServer::PageServer(int port) : parts_(std::make_unique<Parts>()) {
   });
   server.set_payload_max_length(1024);
   server.set_keep_alive_timeout(2);
+  server.set_read_timeout(1);
   parts_->port =
       port == 0 ? server.bind_to_any_port("127.0.0.1") : (server.bind_to_port("127.0.0.1", port) ? port : -1);
   if (parts_->port <= 0)
@@ -124,17 +182,21 @@ int PageServer::serve(const std::function<std::string()>& page) {
     }
     return httplib::Server::HandlerResponse::Handled;
   });
+  auto answering = std::make_unique<AnsweringThreads>();
+  parts.server.new_task_queue = [&answering] { return answering.release(); };
   std::atomic<bool> ended = false;
-  std::thread listener([&] {
+  std::vector<std::thread> listener;
+  const auto listen = [&](std::size_t) {
     parts.server.listen_after_bind();
     ended = true;
-  });
+  };
+  start_threads(listener, 1, "the server", "", listen, [] {});
   // stop() does nothing before the server runs.
   while (!parts.server.is_running() && !ended) ::usleep(1000);
   int number = 0;
   while (sigwait(&parts.ending, &number) != 0) continue;
   parts.server.stop();
-  listener.join();
+  listener[0].join();
   return number;
 }
 

@@ -21,7 +21,8 @@ namespace {
 
 constexpr double settle_seconds = .15;    // seconds to wait after a worker's own failure for reports of an earlier one
 constexpr double lost_peer_seconds = .5;  // seconds to wait after a worker lost a peer for that peer's report
-constexpr double stop_seconds = 1.2;      // seconds that supervisors have to report after they were told to stop
+constexpr double stop_seconds = 3;        // seconds that supervisors have to report after they were told to stop
+constexpr double quiet_seconds = 1.2;     // the same for those that were silent before: they are probably lost
 constexpr double one_signal_seconds = 3;  // signals on several hosts within this time count as one
 
 std::string command_line(const std::vector<std::string>& words) {
@@ -448,10 +449,15 @@ void Attempt::heartbeat() {
 void Attempt::stop_all() {
   const bool hang = asked_to_stop_ == 0 && (!suspects_.empty() || (!ends_.empty() && only_lost_peers()));
   tell_all(StopMessage{hang});
+  const double began = now();
   const auto waits = [&] {
-    return std::any_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.connection.open(); });
+    const double passed = now() - began;
+    return std::any_of(lines_.begin(), lines_.end(), [=](const Line& line) {
+      return line.connection.open() && passed < stop_seconds &&
+             (passed < quiet_seconds || !line.connection.is_silent_for(suspicious_silence_seconds + passed));
+    });
   };
-  for (const double until = now() + stop_seconds; waits() && now() < until;) {
+  while (waits()) {
     std::vector<pollfd> watched;
     for (const auto& line : lines_)
       if (line.connection.open()) watched.push_back({line.connection.number(), POLLIN, 0});

@@ -73,8 +73,7 @@ class Follower {
       reporter_.say(text("the leading tsrun, on ", leader_words_, ", was killed; the workers here train on for ",
                          options_.lease, " s, then they save and end"),
                     log::LogLevel::warning);
-    outlive_leader(place_.ranks, options_.lease + options_.longest_save(), options_.stop_time_out,
-                   [&] { logs_.show(); });
+    outlive_leader(place_.ranks, options_.longest_without_leader(), options_.stop_time_out, [&] { logs_.show(); });
     const bool guarded = folders_->shared();
     if (all_saved(folders_->memory(), place_.first_rank, place_.ranks)) return;
     if (!std::filesystem::exists(folders_->memory(), absent)) return;  // the guard has deleted it

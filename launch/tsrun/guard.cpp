@@ -98,7 +98,7 @@ std::vector<std::string> guard_words(const Job& job, const JobFolders& folders, 
           job.id,
           std::to_string(works ? job.first_rank(own) : 0),
           std::to_string(workers),
-          std::to_string(job.options.lease + job.options.longest_save()),
+          std::to_string(job.options.longest_without_leader()),
           std::to_string(folders.lock()),
           std::to_string(job.options.stop_time_out)};
 }

@@ -24,6 +24,7 @@ namespace tessera::tsrun {
 namespace {
 
 constexpr std::uint64_t most_copied_at_once = 1 << 20;
+constexpr std::size_t longest_line = 1 << 20;   // in bytes; a longer one is shown in parts
 constexpr int pipe_bytes = 1 << 20;             // size of the pipe: output that the program can print before take()
 constexpr std::size_t most_waiting = 16 << 20;  // bytes that wait for the thread that writes the file
 constexpr std::size_t tail_bytes = 1 << 16;     // bytes of output kept in memory
@@ -200,6 +201,15 @@ bool LogFollower::is_behind() const {
                      [](const Followed& one) { return !one.rest.empty() || size_of(one.path) > one.read; });
 }
 
+/// Shows the beginning of a line whose end has not been written as a line.
+void LogFollower::end_line(Followed& one, std::string& lines, std::uint64_t& shown) {
+  const auto line = std::exchange(one.rest, "");
+  if (std::exchange(one.inside_line, false))
+    one.left_out += line.size();
+  else
+    lines += one.label + line + "\n", shown += line.size();
+}
+
 void LogFollower::show(Followed& one, bool all, std::size_t share) {
   if (share == 0) return;
   skip_old(one);
@@ -214,9 +224,10 @@ void LogFollower::show(Followed& one, bool all, std::size_t share) {
                                  std::min<std::uint64_t>({size - one.read, most_copied_at_once, share - lines.size()}));
     if (bytes.empty()) break;
     one.read += bytes.size();
+    const auto searched = one.rest.size();
     one.rest += bytes;
     std::size_t begin = 0;
-    for (auto end = one.rest.find('\n'); end != std::string::npos; end = one.rest.find('\n', begin)) {
+    for (auto end = one.rest.find('\n', searched); end != std::string::npos; end = one.rest.find('\n', begin)) {
       if (std::exchange(one.inside_line, false))
         one.left_out += end + 1 - begin;
       else if (one.rest.compare(begin, header_mark.size(), header_mark) != 0)
@@ -224,14 +235,10 @@ void LogFollower::show(Followed& one, bool all, std::size_t share) {
       begin = end + 1;
     }
     one.rest.erase(0, begin);
+    // A program that writes no line ends, as one that draws its progress again and again.
+    if (one.rest.size() >= longest_line) end_line(one, lines, shown);
   }
-  if (all && !one.rest.empty() && size_of(one.path) <= one.read) {
-    auto last = std::exchange(one.rest, "");
-    if (std::exchange(one.inside_line, false))
-      one.left_out += last.size();
-    else
-      lines += one.label + last + "\n", shown += last.size();
-  }
+  if (all && !one.rest.empty() && size_of(one.path) <= one.read) end_line(one, lines, shown);
   screen_.echo(std::move(lines), one.path.string(), shown);
 }
 

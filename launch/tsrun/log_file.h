@@ -59,7 +59,7 @@ class LogFollower {
   /// Whether `path` is followed and everything in it has been shown.
   bool shows(const std::filesystem::path& path) const;
   /// Shows new complete lines for which the screen has room, at most 1 MiB of each file; does not wait. `all`: more
-  /// than 1 MiB, and also a last line without a line end.
+  /// than 1 MiB, and also a last line without a line end. 1 MiB or more without a line end is shown as a line.
   void show(bool all = false);
   /// Shows everything that is left, as long as the reader of the screen takes something within `patience` seconds.
   /// Skips the rest and reports it through `tell`.
@@ -75,6 +75,7 @@ class LogFollower {
     bool inside_line = false;    ///< the next bytes are the end of a line whose beginning was skipped
   };
   void show(Followed& one, bool all, std::size_t share);
+  static void end_line(Followed& one, std::string& lines, std::uint64_t& shown);
   void skip_old(Followed& one) const;
   bool is_behind() const;
   void tell_left_out();

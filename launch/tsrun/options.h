@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <climits>
+#include <cstdint>
 #include <iosfwd>
 #include <map>
 #include <optional>
@@ -53,6 +56,10 @@ struct LaunchOptions {
 
   /// Seconds that workers may take for a checkpoint after tsrun was killed.
   int longest_save() const { return save_time_out.value_or(600); }
+  /// How long workers go on at most after the leading tsrun was killed: for the lease, then they save.
+  int longest_without_leader() const {
+    return static_cast<int>(std::min<std::int64_t>(INT_MAX, std::int64_t{lease} + longest_save()));
+  }
 
   std::vector<std::string> program;  ///< command line of the program
   std::vector<std::string> notes;    ///< messages about options that are accepted and have no effect

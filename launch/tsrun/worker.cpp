@@ -40,7 +40,7 @@ constexpr double own_signal_seconds =
 constexpr std::size_t lines_to_tell = 20;
 constexpr double reach_leader_seconds = 30;  // seconds: the leader may be busy with other connections
 constexpr double log_flush_seconds = .3,
-                 stacks_seconds = .7;  // seconds; the leader waits 1.2 s for the report of an end
+                 stacks_seconds = 2;  // seconds; the leader waits 3 s for the report of an end
 
 /// The two ends of the link to the program: it inherits `theirs` under the same number; the supervisor reads from
 /// `ours`.

@@ -117,6 +117,25 @@ TEST_F(FilesTest, ADeviceOrPipeIsNotReplacedByAFile) {
   EXPECT_TRUE(fs::is_fifo("pipe"));
 }
 
+TEST_F(FilesTest, AnOutputGoesThroughALinkAndIntoADevice) {
+  write_output("plain", "one");
+  fs::create_symlink("plain", "link");
+  write_output("link", "two");
+  EXPECT_TRUE(fs::is_symlink("link"));
+  EXPECT_EQ(read_file("plain"), "two");
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  fs::create_symlink("/proc/self/fd/" + std::to_string(ends[1]), "stdout");
+  write_output("stdout", "three");
+  EXPECT_TRUE(fs::is_symlink("stdout"));
+  char words[8] = {};
+  EXPECT_EQ(::read(ends[0], words, sizeof words), 5);
+  EXPECT_STREQ(words, "three");
+  close(ends[0]);
+  close(ends[1]);
+  EXPECT_EQ(name_of_folder("a/run/"), "run");
+}
+
 TEST_F(FilesTest, ErrorsNameTheFileAndTheReason) {
   EXPECT_EQ(story_of([] { read_file("absent"); }), "absent: cannot be opened: No such file or directory");
   EXPECT_NE(story_of([] { File::create("no_folder/x"); }).find("no_folder/x: cannot be written"), std::string::npos);

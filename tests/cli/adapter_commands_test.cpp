@@ -226,6 +226,11 @@ TEST_F(AdapterCommands, OnlyAdaptersAreWrittenForPeft) {
                  "`tessera merge` writes");
   expect_refused({"checkpoint", "convert", "--from", "tessera", "--to", "peft", "run", "folder", "--dtype", "bfloat16"},
                  "--dtype is not for --to peft");
+  fs::create_directory("folder_tmp");
+  write("folder_tmp/notes.txt", "of the user");
+  expect_refused({"checkpoint", "convert", "--from", "tessera", "--to", "peft", "run", "folder"},
+                 "folder_tmp: is there already");
+  EXPECT_EQ(read_file("folder_tmp/notes.txt"), "of the user");
 }
 
 TEST_F(AdapterCommands, AnAdapterConfigBecomesAPieceOfARecipe) {

@@ -207,6 +207,55 @@ TEST_F(Program, AConditionThatIsNotKnownStopsWhateverReadsAScript) {
   const auto answered = tessera({"convert", "size.sh", "--arg", "2=small", "--arg", "3=1"});
   EXPECT_EQ(answered.code, 0) << answered.err;
   EXPECT_TRUE(has(answered.out, "num_layers: 2\n")) << answered.out;
+  EXPECT_NE(tessera({"diff", "run.yaml", "size.sh", "--arg", "2=small", "--arg", "3=1"}).code, 2);
+  const auto unused = tessera({"check", "run.yaml", "--env", "SIZE=small"});
+  EXPECT_EQ(unused.code, 2);
+  EXPECT_TRUE(has(unused.err, "how another program's launch script is read, and run.yaml is a recipe")) << unused.err;
+  write("env.sh", "python pretrain_gpt.py --num-layers $LAYERS\n");
+  const auto last = tessera({"convert", "env.sh", "--env", "LAYERS=1", "--env", "LAYERS=3"});
+  EXPECT_TRUE(has(last.out, "num_layers: 3\n")) << last.out << last.err;
+  const auto missing = tessera({"check", "env.sh", "--env", "LAYERS=3"});
+  EXPECT_TRUE(has(missing.err, "env.sh:1: model_config.hidden_size is missing")) << missing.err;
+}
+
+TEST_F(Program, NumbersOfArgumentsAreDecimal) {
+  for (const char* wrong : {"010", "0x10", " 010"}) {
+    const auto told = tessera({"check", "run.yaml", "--ranks", wrong});
+    EXPECT_EQ(told.code, 2) << wrong;
+    EXPECT_TRUE(has(told.err, text("'", wrong, "' is not in decimal digits"))) << told.err;
+  }
+  EXPECT_EQ(tessera({"check", "run.yaml", "--ranks", "1"}).code, 0);
+}
+
+TEST_F(Program, TheValueOfAnOptionBeforeACommandIsNotTakenForACommand) {
+  const auto told = tessera({"--log-level", "debug", "check"});
+  EXPECT_TRUE(has(told.err, "RECIPE is required")) << told.err;
+}
+
+TEST_F(Program, AnExportedFileNeverReplacesOneOfTheRun) {
+  std::filesystem::create_directory("run");
+  write("run/metrics.jsonl", "{\"iteration\": 1, \"loss\": 2.5}\n");
+  write("run/events.jsonl", "{}\n");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"export", "run", "--to", "csv", "-o", "run/metrics.jsonl"},
+        {"export", "run", "--to", "prometheus", "-o", "run/events.jsonl"},
+        {"report", "run", "--force", "-o", "run/metrics.jsonl"}}) {
+    const auto told = tessera(words);
+    EXPECT_EQ(told.code, 2) << told.out;
+    EXPECT_TRUE(has(told.err, "would overwrite the input")) << told.err;
+  }
+  EXPECT_EQ(read_file("run/metrics.jsonl"), "{\"iteration\": 1, \"loss\": 2.5}\n");
+  EXPECT_EQ(tessera({"export", "run", "--to", "csv", "-o", "run/metrics.csv"}).code, 0);
+  EXPECT_EQ(tessera({"export", "run", "--to", "csv", "-o", "run/metrics.csv"}).code, 0);
+}
+
+TEST_F(Program, ARecipeWithoutDataIsCheckedWithANote) {
+  const std::vector<std::string> gpt = {"check", "run.yaml", "--set", "dataset_config.dataset_type=gpt"};
+  const auto checked = tessera(gpt);
+  EXPECT_EQ(checked.code, 0);
+  EXPECT_TRUE(has(checked.err, "run.yaml: `tessera train` would refuse it: dataset_config.data_path is missing"))
+      << checked.err;
+  EXPECT_FALSE(has(tessera({"check", "run.yaml"}).err, "data_path is missing"));
 }
 
 TEST_F(Program, WhatIsAcceptedForCompatibilityIsOneLineUnlessAskedFor) {

@@ -47,10 +47,10 @@ class Counted final : public Dataset {
     const std::lock_guard lock(mutex_);
     return reads_;
   }
-  /// Whether so many samples were read before 20 seconds are over.
+  /// Whether so many samples were read before two minutes are over.
   bool wait_for(std::int64_t reads) const {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return reads_ >= reads; });
+    return changed_.wait_for(lock, std::chrono::minutes(2), [&] { return reads_ >= reads; });
   }
 
   bool slow = false;

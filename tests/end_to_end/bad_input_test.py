@@ -77,6 +77,16 @@ class BadInput(harness.InOwnFolder):
             self.assertRegex(self.tessera("check", "huge.yaml"), r"note: huge.yaml: this run needs [0-9.]+ \w+( at least)?: weights")
             self.assertFalse((self.folder / "run").exists())
 
+    def test_text_files_that_are_compressed_or_no_json(self):
+        self.write("x.jsonl.gz", gzip.compress(b'{"text": "1"}'))
+        self.write("chat.jinja", "x")
+        self.write("chat.jsonl", '{"messages": [{"role": "user", "content": "x"}]}\n{"messages": [}\n')
+        for words in ["train-bpe", "--input", "x.jsonl.gz", "--output-dir", "b"], ["render-chat", "--chat-template", "chat.jinja", "--input", "x.jsonl.gz"]:
+            self.refused(*words, command="data", says=r"x.jsonl.gz: is compressed \(gzip\); unpack it first")
+        self.refused("render-chat", "--chat-template", "chat.jinja", "--input", "chat.jsonl", command="data",
+                     says="chat.jsonl:2: is not JSON: line 1, column 15: .*; correct or remove the line")
+        self.refused("train-bpe", "--input", "chat.jsonl", "--output-dir", "b", "--min-frequency", "-3", command="data", says="min-frequency")
+
     def test_outputs_that_are_inputs(self):
         self.write("text.jsonl", '{"text": "1 2 3"}\n')
         plain = ["--tokenizer-type", "NullTokenizer", "--vocab-size", "60"]

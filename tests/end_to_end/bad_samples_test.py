@@ -52,7 +52,7 @@ class BadSamples(Launching):
             data[2 * position:2 * position + 2] = struct.pack("<H", 999)
         self.write("data.bin", bytes(data))
 
-    def line(self, configuration, run, *more, limit=40):
+    def line(self, configuration, run, *more, limit=100):
         data = {"dataset_type": "gpt", "data_path": "data", "split": '"8,2,0"', "bad_sample_limit": limit}
         return faults_test.line_of(configuration, run, *[word for key, value in data.items()
                                                          for word in ("--set", f"dataset_config.{key}={value}")], *more)
@@ -70,7 +70,8 @@ class BadSamples(Launching):
     def test_tokens_outside_the_vocabulary_also_when_ranks_are_killed(self):
         on = self.random.choice(["DP 3", "bf16, distributed optimizer"])
         train, valid = int(DOCUMENTS * .8) * LENGTH, DOCUMENTS * LENGTH
-        self.damage(*self.random.sample(range(train), 8), *self.random.sample(range(train, valid), 8))
+        # So many that the run certainly reads some of each split, of which it reads two thirds.
+        self.damage(*self.random.sample(range(train), 20), *self.random.sample(range(train, valid), 20))
         self.tsrun(*self.line(on, "damaged"))
         found = self.quarantine("damaged")
         self.assertEqual({one["split"] for one in found}, {"train", "valid"})

@@ -141,7 +141,7 @@ class RealBenchmarks(unittest.TestCase):
         return subprocess.run([path, *map(str, words)], capture_output=True, text=True)
 
     def stages(self, threads):
-        done = self.gemm("--stages", threads, 48, "proj", 64)
+        done = self.gemm("--stages=0.001", threads, 48, "proj", 64)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for product in ("forward", "dgrad", "wgrad"):
             self.assertRegex(done.stdout, rf"proj {product} .*[0-9]|proj {product} +no register tiles")
@@ -155,7 +155,8 @@ class RealBenchmarks(unittest.TestCase):
     def test_arguments_that_are_not_understood_are_named(self):
         for words, named in ((["--stages", "all", 768], "'all': expected a whole number"), ([0, 64], "'0'"), (["2x", 64], "'2x'"),
                              ([1, 64, "q"], "'q': expected qkv, proj"), ([1, 64, "proj", 64, "int8"], "'int8': expected float32"),
-                             ([1, 64, "proj", 64, "float32", "--stages"], "'--stages': expected no more arguments")):
+                             ([1, 64, "proj", 64, "float32", "--stages"], "'--stages': expected no more arguments"), (["--stages=", 1], "'--stages=': expected --stages, or"),
+                             (["--stages=-1"], "a number above 0"), (["--stages=2x"], "a number above 0"), (["--stages2"], "or --stages=SECONDS")):
             done = self.gemm(*words)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(named, done.stderr)

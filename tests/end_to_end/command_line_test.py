@@ -158,7 +158,7 @@ class CommandLine(harness.InOwnFolder):
             clean = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
             subprocess.run([program(), "trian"], stderr=theirs, env={**clean, "TERM": "xterm", **environment}, timeout=200, check=False)
             os.close(theirs)
-            self.assertEqual(b"\033[31m" in os.read(ours, 4096), coloured, environment)
+            self.assertEqual(b"\033[31m" in harness.read_terminal(ours), coloured, environment)
             os.close(ours)
 
     def test_missing_input_files_are_wrong_input(self):

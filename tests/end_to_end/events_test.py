@@ -43,7 +43,8 @@ class Events(Launching):
             files = [path for path in (self.folder / event["path"]).rglob("*") if path.is_file()]
             self.assertEqual(event["bytes"], sum(path.stat().st_size for path in files))
             self.assertEqual((event["format"], event["async"]), ("tessera", False))
-            self.assertGreater(event["stall_seconds"], event["seconds"] / 2)  # training stood still for all of it
+            self.assertGreater(event["seconds"], 0)
+            self.assertGreaterEqual(event["stall_seconds"], event["seconds"])  # training stood still for all of it
         times = [event["time"] for event in self.events()]
         self.assertEqual(times, sorted(times))
 

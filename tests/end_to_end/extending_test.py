@@ -5,10 +5,13 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 
 import harness
 
 SOURCE = pathlib.Path(os.environ["TESSERA_SOURCE"])
+sys.path.append(str(SOURCE / "tests/sanitizers"))
+from chosen_tests import changed_files, git, state_before
 PUBLIC = re.findall(r"[\w/]+\.h", re.sub("#.*", "", (SOURCE / "framework/public_headers.cmake").read_text().split("set(installed_headers")[0]))
 PARTS = {"operations": "(autograd|tensor|kernels|base)/", "models": "(nn|model)/", "runs": "(cli|recipe|training|checkpoint|parallel|comm)/"}
 
@@ -19,8 +22,23 @@ def public_headers_of(part):
     return [header for header in PUBLIC if part_of(header) == part]
 
 
-def included(header):
-    return re.findall(r'^#include "(framework/[^"]+)"', header.read_text(), re.MULTILINE)
+def reached_from(headers, folder):
+    """The given headers, and all of ours that they include, as `folder` has them."""
+    needed, reached = [f"framework/{header}" for header in headers], set()
+    while needed:
+        header = needed.pop()
+        if header not in reached:
+            reached.add(header)
+            needed += re.findall(r'^#include "(framework/[^"]+)"', (folder / header).read_text(), re.MULTILINE)
+    return reached
+
+
+def to_compile(headers, changed, turn):
+    """Of the headers those that changed since the last merge, themselves or by what they include: the others compiled then. And one of eight, by the
+    number `turn`, as the compiler may have changed. All if `changed` is None: the history of the commit is not there."""
+    if changed is None or "framework/public_headers.cmake" in changed:
+        return headers
+    return [header for number, header in enumerate(headers) if (number + turn) % 8 == 0 or not changed.isdisjoint(reached_from([header], SOURCE))]
 
 
 class Extending(harness.InOwnFolder):
@@ -52,6 +70,8 @@ class Extending(harness.InOwnFolder):
     def compile_alone(self, part):
         headers, public = self.install_headers(), public_headers_of(part)
         self.assertTrue(public)
+        base = state_before()
+        public = to_compile(public, changed_files(base) if base else None, int(git("rev-parse", "HEAD") or "0", 16))
 
         def complaint(header):
             return subprocess.run([os.environ["TESSERA_COMPILER"], "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{headers}",
@@ -63,15 +83,20 @@ class Extending(harness.InOwnFolder):
 
     def test_what_public_headers_include_is_what_is_installed(self):
         headers = self.install_headers()
-        needed, reached = [f"framework/{header}" for header in PUBLIC], set()
-        while needed:
-            header = needed.pop()
-            if header not in reached:
-                reached.add(header)
-                needed += included(headers / header)
-                others = re.findall(r"^#include <(.*[/.].*)>", (headers / header).read_text(), re.MULTILINE)
-                self.assertEqual(others, [], f"{header} includes more than the standard library")
+        reached = reached_from(PUBLIC, headers)
+        for header in reached:
+            others = re.findall(r"^#include <(.*[/.].*)>", (headers / header).read_text(), re.MULTILINE)
+            self.assertEqual(others, [], f"{header} includes more than the standard library")
         self.assertEqual({str(path.relative_to(headers)) for path in headers.rglob("*.h")}, reached)
+
+    def test_headers_are_compiled_that_a_change_reaches_and_in_turn_all_others(self):
+        some = PUBLIC[:16]
+        self.assertEqual(to_compile(some, None, 0), some)
+        self.assertEqual(to_compile(some, {"framework/public_headers.cmake"}, 0), some)
+        self.assertEqual(sorted(header for turn in range(8) for header in to_compile(some, set(), turn)), sorted(some))
+        reached = [header for header in PUBLIC if "framework/base/error.h" in reached_from([header], SOURCE)]
+        self.assertGreater(len(reached), 5)
+        self.assertLessEqual(set(reached), set(to_compile(PUBLIC, {"framework/base/error.h"}, 0)))
 
     def test_each_public_header_of_operations_compiles_alone(self):
         self.compile_alone("operations")

@@ -129,6 +129,18 @@ class RolledBack(Flips):
         self.check(TENSOR_PIPELINE, ["2:10:gather:flip"], 4, r"after iteration 10 the state of rank 2 on \S+ is damaged: no other rank has the same "
                    "weights and optimizer state: the run goes back to its newest checkpoint")
 
+    def test_an_interval_does_not_end_a_run_that_has_gone_back_to_one(self):
+        line = lambda run, *more: ["--worker_num=1", "tessera", "train", "tiny.yaml",
+                                   *sets(training_iters=STEPS, save_interval=5, output_dir=run), *more]
+        self.tsrun(*line("undisturbed"))
+        interval = sets(exit_interval=5) + ["--set", "resilience_config.check_state_interval=3"]
+        self.assertIn("stopped by exit_interval 5 after iteration 5", self.tsrun(*line("disturbed", *interval)))
+        told = self.tsrun(*line("disturbed", *interval, *inject(["0:9:gather:flip"])))
+        self.assertIn("the run goes back to its newest checkpoint", self.log_of("disturbed"))
+        self.assertIn("stopped by exit_interval 5 after iteration 10", told)
+        self.tsrun(*line("disturbed"))
+        self.assert_nothing_lost("disturbed", about=told)
+
     def test_fp32_weights_at_any_time(self):
         seed = random.randrange(10**9)
         faults = flips(random.Random(seed), 3, (7, 9, 13), ["forward", "reduce", "commit", "report", "gather"])

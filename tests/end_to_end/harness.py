@@ -42,6 +42,19 @@ TINY = {
 }
 
 
+def read_terminal(master):
+    """All that was written to a pseudo terminal, whose other end is closed. One read may give a part."""
+    content = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:  # EIO: nobody can write any more
+            return content
+        if not part:
+            return content
+        content += part
+
+
 def program():
     return os.environ["TESSERA_PROGRAM"]
 
@@ -182,8 +195,11 @@ class InOwnFolder(unittest.TestCase):
             return False
 
     def is_pending(self, pid, number):
-        """Whether the stopped process was sent the signal, which it meets when it continues."""
-        pending = re.search(r"ShdPnd:\t(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)
+        """Whether the stopped process was sent the signal, which it meets when it continues; false when it has ended."""
+        try:
+            pending = re.search(r"ShdPnd:\t(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)
+        except OSError:
+            return False
         return int(pending, 16) >> number - 1 & 1 == 1
 
     def losses(self, run="run"):

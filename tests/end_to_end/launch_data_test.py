@@ -139,9 +139,10 @@ class LaunchData(Hosts):
         self.assert_nothing_left()
 
     def test_hosts_with_separate_storage_build_the_index_each_for_itself(self):
-        alone = self.on_one_host()
+        fewer = dict(training_iters=40, eval_interval=16)
+        alone = self.on_one_host(**fewer)
         self.empty_cache()
-        for job in self.start("separate", self.apart):
+        for job in self.start("separate", self.apart, **fewer):
             self.end_of(job)
         built = [(self.folder / f"built.h{host}").read_text() for host in range(2)]
         self.assertEqual(len(built[0].splitlines()), 15, built[0])

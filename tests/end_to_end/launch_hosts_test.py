@@ -149,9 +149,10 @@ class LaunchHosts(Hosts):
         self.assertRegex(told, rf"not the same on all hosts: \S+ \(10.77.0.1\) has {same.format(2)}; \S+ \(10.77.0.2\) has {same.format(3)}")
 
     def start_with(self, *time_outs):
-        """A job with these time-outs, which has started, and the process of its rank 3."""
-        jobs = [self.start_host(host, *time_outs, program=[launching.worker(), 100000]) for host in range(2)]
-        worker = self.process_of(3)
+        """A job with these time-outs, which has started, and the process of its rank 3. Its workers send each other nothing, so that only
+        tsrun misses a host."""
+        jobs = [self.start_host(host, *time_outs, program=["sleep", 100000]) for host in range(2)]
+        worker = self.process_of(3, "sleep")
         self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log", "logs0"), "a start")
         return jobs, worker
 
@@ -235,11 +236,13 @@ class LaunchHosts(Hosts):
         self.assertIn("no_such_program", told)
 
     def test_a_host_too_many_is_sent_away_and_the_others_go_on(self):
-        jobs = [self.start_host(host, program=[launching.worker(), 300]) for host in range(2)]
+        program = [launching.worker(), 100000, "until", self.folder / "over"]
+        jobs = [self.start_host(host, program=program) for host in range(2)]
         self.process_of(3)
         late = self.start_tsrun("--worker_num=4", "--local_worker_num=2", "--master_addr=10.77.0.1", "--master_port=8848",
-                                "--node_rank=1", "--log_dir=late", launching.worker(), 300, before=self.on("h1"))
+                                "--node_rank=1", "--log_dir=late", *program, before=self.on("h1"))
         self.assertIn("has all its hosts already", self.end_of(late, code=2))
+        self.write("over", "")
         for job in jobs:
             self.end_of(job)
 

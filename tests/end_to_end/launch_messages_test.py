@@ -112,13 +112,20 @@ class Strangers(Launching):
 
 
 class LaunchStrangers(Strangers):
-    def two_shells(self, port, steps):
+    def two_shells(self, port, *work):
         return [["--worker_num=4", "--local_worker_num=2", f"--master_port={port}", f"--node_rank={host}", f"--log_dir=logs{host}",
-                 launching.worker(), steps] for host in range(2)]
+                 launching.worker(), *work] for host in range(2)]
 
-    def assert_sums(self, told, steps):
+    def until_over(self):
+        """What the workers do until this test writes the file `over`."""
+        return [100000, "until", self.folder / "over"]
+
+    def assert_sums(self, told, steps=None):
+        """`steps`: None: as many as the workers of until_over() say."""
+        if steps is None:
+            steps, = {int(count) for count in re.findall(r"after (\d+) steps", told)}
         total = sum(rank + step for rank in range(4) for step in range(1, steps + 1))
-        self.assertEqual(set(re.findall(r"rank (\d) of 4: sum (\S+)", told)), {(str(rank), str(total)) for rank in range(4)})
+        self.assertEqual(set(re.findall(r"rank (\d) of 4: sum (\S+)", told)), {(str(rank), f"{total:g}") for rank in range(4)})
 
     def test_a_head_that_waits_goes_on_waiting(self):
         port = self.free_port()
@@ -136,15 +143,17 @@ class LaunchStrangers(Strangers):
 
     def test_a_running_job_goes_on(self):
         port = self.free_port()
-        jobs = [self.start_tsrun(*line) for line in self.two_shells(port, 300)]
+        jobs = [self.start_tsrun(*line) for line in self.two_shells(port, *self.until_over())]
         self.process_of(3)
         self.pester(port, 60, launching.NO_SECRET)
         self.pester(port, 200)
-        self.assert_sums("".join(self.end_of(job) for job in jobs), 300)
+        self.assertEqual([job.poll() for job in jobs], [None, None], "the job was over before the strangers were")
+        self.write("over", "")
+        self.assert_sums("".join(self.end_of(job) for job in jobs))
         self.assert_nothing_left()
 
     def test_who_knows_the_key_cannot_take_the_place_of_a_worker(self):
-        job = self.start_tsrun("--worker_num=4", launching.worker(), 200)
+        job = self.start_tsrun("--worker_num=4", launching.worker(), *self.until_over())
         self.process_of(0)
         supervisor = next(iter(v for v in self.processes("tsrun").values() if "TSRUN_KEY" in v))
         port = int(supervisor["TSRUN_LEADER"].split(":")[1])
@@ -159,7 +168,9 @@ class LaunchStrangers(Strangers):
             self.assertEqual(end.recv(1), b"")
         with self.connect(port) as end:
             self.assertEqual(launching.prove(end, supervisor["TSRUN_KEY"], "host")[1]["is"], "refused")
-        self.assert_sums(self.end_of(job), 200)
+        self.assertIsNone(job.poll(), "the job was over before the strangers were")
+        self.write("over", "")
+        self.assert_sums(self.end_of(job))
         self.assertIn("rank 3 a second time", self.log("scheduler.log"))
         self.assertIn("a message of another role than it has proven", self.log("scheduler.log"))
 
@@ -201,7 +212,7 @@ class FakeHead(Strangers):
     def setUp(self):
         super().setUp()
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.settimeout(20)
+        self.listener.settimeout(200)
         self.addCleanup(self.listener.close)
 
     def lead(self, start, line, secret=None):
@@ -209,7 +220,7 @@ class FakeHead(Strangers):
         process = start()
         end, _ = self.listener.accept()
         with end:
-            end.settimeout(20)
+            end.settimeout(200)
             if secret is not None:
                 launching.lead(end, secret)
             end.sendall(line.encode() + b"\n")

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import termios
 import time
 import unittest
@@ -49,9 +50,17 @@ class LaunchWords(Launching):
                 self.assertEqual(told.get(name), value, name)
 
     def test_the_port_of_an_x_display_lets_nobody_wait(self):
-        # hwloc, asked by MPI, looks for displays at ports 6000 and up; the leader listens there and is none.
-        done = self.tsrun("--nproc_per_node=2", "--master_addr", "localhost", "--master_port", 6000, launching.worker(), 1)
+        # hwloc, asked by MPI, looks for displays at ports 6000 to 6009; the leader listens there and is none.
+        done = self.tsrun("--nproc_per_node=2", "--master_addr", "localhost", "--master_port", self.free_port_of_a_display(), launching.worker(), 1)
         self.assertIn("all 2 workers are done", done)
+
+    def free_port_of_a_display(self):
+        for port in random.sample(range(6000, 6010), 10):
+            with socket.socket() as one, contextlib.suppress(OSError):
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as tsrun: a connection that has ended does not count
+                one.bind(("127.0.0.1", port))
+                return port
+        self.skipTest("other programs use ports 6000 to 6009")
 
     def test_variables_of_pet_stand_for_options_of_torchrun(self):
         told = self.tsrun("true", environment={"PET_NPROC_PER_NODE": "2", "PET_LOG_DIR": "logs"})
@@ -205,10 +214,12 @@ class LaunchEnds(Launching):
         """Stopped between two operations or in one, where it waits for another worker."""
         for inside in (False, True):
             with self.subTest(inside=inside):
-                job = self.start_job("--tail_worker_log=9")
+                folder = f"log_{inside}"
+                job = self.start_job("--tail_worker_log=9", f"--log_dir={folder}")
                 pid, late = self.process_of(2), self.process_of(1)
-                self.wait_until(lambda: "all workers have connected" in self.log("scheduler.log"), "a start")
-                time.sleep(.5)
+                # Nobody misses a worker that is stopped before it has connected to the others.
+                logs = [self.folder / folder / f"worker_{rank}.log" for rank in range(self.WORKERS)]
+                self.wait_until(lambda: all(log.exists() and "the first step is done" in log.read_text() for log in logs), "a step", job=job)
                 if inside:
                     os.kill(late, signal.SIGSTOP)
                     time.sleep(.2)
@@ -220,8 +231,8 @@ class LaunchEnds(Launching):
                 self.assert_nothing_left()
 
     def test_a_worker_that_never_comes_is_named(self):
-        told = self.tsrun("--worker_num=3", "--cluster_time_out=2", launching.worker(), 10, "late", 2, code=1)
-        self.assertRegex(told, r"rank 2 did not connect to the others within 2 s")
+        told = self.tsrun("--worker_num=3", "--cluster_time_out=6", launching.worker(), 10, "late", 2, code=1)
+        self.assertRegex(told, r"rank 2 did not connect to the others within 6 s")
         self.assert_nothing_left()
 
     def test_exit_code_0_before_the_work_is_done_is_a_failure(self):

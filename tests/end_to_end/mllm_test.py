@@ -99,7 +99,22 @@ class Images(harness.InOwnFolder):
         self.assertIn("--records", self.tessera("eval", "run", "--text", "run.yaml", "--media-dir", ".", code=2))
         self.assertIn("gone.json", self.tessera("eval", "run", "--records", "gone.json", code=2))
         (self.folder / "pictures/2.png").unlink()
-        self.assertIn("2.png", self.tessera("eval", "run", "--records", "mllm.json", code=2))
+        refused = self.tessera("eval", "run", "--records", "mllm.json", code=2)
+        self.assertIn("mllm.json:1, record 3: ", refused)
+        self.assertIn("bad_sample_limit of the model's training is 0: mend the record or remove it", refused)
+
+    def test_bad_records_are_left_out_of_an_evaluation_up_to_the_limit_of_the_run(self):
+        self.convert()
+        self.tessera("train", "run.yaml", "--set", "dataset_config.bad_sample_limit=1", "--set", "training_config.training_iters=1")
+        tokens = lambda told: json.loads(next(line for line in told.splitlines() if line.startswith("{")))["tokens"]
+        whole = tokens(self.tessera("eval", "run", "--records", "mllm.json", "--json"))
+        (self.folder / "pictures/2.png").write_bytes((self.folder / "pictures/2.png").read_bytes()[:-30])
+        told = self.tessera("eval", "run", "--records", "mllm.json", "--json")
+        self.assertIn("record 3: ", told)
+        self.assertIn("1 of 9 samples cannot be used and have no loss", told)
+        self.assertLess(tokens(told), whole)
+        (self.folder / "pictures/4.png").unlink()
+        self.assertIn("it is bad sample 2; dataset_config.bad_sample_limit", self.tessera("eval", "run", "--records", "mllm.json", code=2))
 
     def test_placeholders_of_another_tokenizer_are_refused_before_the_run(self):
         self.convert()

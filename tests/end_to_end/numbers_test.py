@@ -119,6 +119,10 @@ class BadNumbers(Launching):
         self.tsrun(*line)
         self.assertIn("rejected.txt: iterations 7 to 7 are skipped", (self.folder / "disturbed/tessera.log").read_text())
         self.assertEqual(self.metrics("disturbed"), self.metrics("undisturbed"))
+        self.write("many.txt", "".join(2 * f"ts=a node=n device=0 jobID=j rank=0 iteration={i} status=rerun_disabled result=1 message=m\n"
+                                       for i in range(2, 600, 2)))
+        line = configured("DP 3", "many", *sets(result_rejected_tracker_filename="many.txt"))
+        self.assertIn("many.txt rejects iterations after 0 in more than 200 ranges", self.tsrun("--max_restarts=0", *line, code=2))
 
     def test_drawn_faults_change_no_number(self):
         self.tsrun(*configured("DP 3", "undisturbed"))

@@ -35,6 +35,7 @@ ELSEWHERE = {
 }
 
 # What stands for the program: training is short and logs every step. The file `iterations` has the steps of the next calls, a line each.
+# A process that was killed holds the lock of its run folder until the kernel has ended it, which is waited for.
 TESSERA = """#!/bin/bash
 words=("$@")
 if [[ $1 == train ]]; then
@@ -42,6 +43,7 @@ if [[ $1 == train ]]; then
   if [[ -s iterations ]]; then read -r steps <iterations; sed -i 1d iterations; fi
   for pair in training_iters=$steps eval_iters=1 eval_interval=2 save_interval=1000 log_interval=1; do words+=(--set "training_config.$pair"); done
   words+=(--set optimizer_config.override_opt_param_scheduler=true)
+  if [[ -e wider/in_use ]]; then flock --timeout 60 wider/in_use true; fi
 fi
 exec "$TESSERA_PROGRAM" "${words[@]}"
 """

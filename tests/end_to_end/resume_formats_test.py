@@ -148,6 +148,25 @@ class ResumeFormats(harness.InOwnFolder):
         self.assertEqual(sorted(self.folder.glob("run/*")), before)
         self.assertEqual(list(self.folder.glob("run.*")), [])
 
+    def test_what_another_program_saved_is_kept_when_the_run_saves_the_same_iteration(self):
+        for form in TORCH, DIST:
+            with self.subTest(form):
+                self.train(run=form, ckpt_format=form, save_interval=2, exit_interval=4)
+                for folder in self.folder.glob(form + "/iter_*"):
+                    shutil.rmtree(folder / "blobs")
+                file = self.folder_of(4, form) / {TORCH: HEAVIEST[TORCH], DIST: "common.pt"}[form]
+                file.write_bytes(file.read_bytes()[:100])
+                if form == DIST:  # and one whose save did not come to its end, which is replaced
+                    shutil.copytree(self.folder_of(2, form), self.folder_of(6, form))
+                    (self.folder_of(6, form) / "metadata.json").unlink()
+                told = self.train(run=form, ckpt_format=form, save_interval=2)
+                self.assertIn(f"resuming from {form}/iter_0000002 after iteration 2", told)
+                kept = self.folder / form / "iter_0000004_of_another_program"
+                self.assertEqual((kept / file.relative_to(self.folder_of(4, form))).stat().st_size, 100)
+                self.assertEqual(list((self.folder / form).glob("*_of_another_program")), [kept])
+                self.assertIn("of another program", self.tessera("checkpoint", "list", form))
+                self.train(run=form, ckpt_format=form, ckpt_step=4, exit_interval=5)
+
     def test_weights_alone_say_which_option_begins_with_them(self):
         self.train(exit_interval=2)
         self.tessera("checkpoint", "convert", "--from", "tessera", "--to", "hf", "run", "hf")
@@ -205,6 +224,13 @@ class ResumeFormats(harness.InOwnFolder):
                 self.assertRegex(told, rf"resuming from {form}/\S*iter_0000002 after iteration 2")
                 told = self.train(run="nothing", load_checkpoint=form, ckpt_step=3, code=2)
                 self.assertIn(f"but {form} has no checkpoint of that iteration; it has those of", told)
+                file = next(path for name in ("model_*.safetensors", "*.distcp") for path in (self.folder / form).rglob(f"*iter_0000002/{name}"))
+                data = bytearray(file.read_bytes())
+                data[len(data) // 2] ^= 0x10
+                file.write_bytes(data)
+                told = self.train(run=form, ckpt_format=form, ckpt_step=2, code=2)
+                self.assertRegex(told, r"ckpt_step is 2, but checkpoint \S*iter_0000002 is damaged: .*; set aside as \S+; give another iteration, or leave it out")
+                self.assertEqual(list(self.folder.glob(form + ".*")), [])
 
     def test_list_tells_what_is_in_a_folder(self):
         self.train(exit_interval=2)

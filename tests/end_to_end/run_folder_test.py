@@ -94,6 +94,18 @@ class UsedFolder(RunFolder):
         self.train(**length, training_iters=30, output_dir="straight")
         self.assertEqual(self.metrics("straight"), self.metrics())
 
+    def test_a_checkpoint_of_another_run_is_kept_in_megatrons_formats_too(self):
+        for form in "torch", "torch_dist":
+            with self.subTest(form):
+                options, other = dict(ckpt_format=form, training_iters=6, save_interval=2), f"other_{form}"
+                self.train(**options, output_dir=other, seed=8)
+                self.train(**options, output_dir=form, exit_interval=4)
+                shutil.copytree(self.folder / other / "iter_0000006", self.folder / form / "iter_0000006")
+                self.assertIn("ignored 1 checkpoint of another run", self.train(**options, output_dir=form))
+                run = json.loads((self.folder / other / "run.json").read_text())["run"]
+                self.assertEqual(self.content(f"{form}/iter_0000006_of_run_{run}"), self.content(f"{other}/iter_0000006"))
+                self.assertNotEqual(self.content(f"{form}/iter_0000006"), self.content(f"{other}/iter_0000006"))
+
     def test_checkpoints_without_an_id_belong_to_the_run_of_their_folder(self):
         """As those of earlier versions."""
         self.train(training_iters=30, exit_interval=20, save_interval=5, keep_checkpoint_max=2)

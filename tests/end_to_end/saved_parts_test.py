@@ -143,6 +143,10 @@ class SavedParts(harness.InOwnFolder):
         self.assertIn("load_checkpoint is null", self.train(code=2, **options))
         self.assertIn("a run can save in", self.train(load_checkpoint="run", code=2, **dict(options, ckpt_convert_format="zarr")))
         self.assertFalse((self.folder / "other").exists())
+        elsewhere = dict(non_persistent_save_interval=3, non_persistent_ckpt_type="global", non_persistent_global_ckpt_dir="elsewhere")
+        self.train(run="with_both", exit_interval=4, **elsewhere)
+        options = dict(load_checkpoint="with_both", ckpt_convert_format="torch_dist", ckpt_convert_save="of_both")
+        self.assertIn("nothing was trained", self.train(run="unused", **options, **elsewhere))
 
     def test_a_run_begins_at_another_iteration_than_its_checkpoint(self):
         self.train(run="first", exit_interval=4)

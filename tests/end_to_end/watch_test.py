@@ -53,7 +53,8 @@ class WatchInATerminal(WatchFolder):
                               text=True, env={**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"}).stdout
 
     def open(self, *words, columns=80, rows=24):
-        command = f"'{program()}' watch {' '.join(words)}; echo code $?; stty -a; exec cat"
+        # The code comes last: who sees it sees the modes of the terminal, too.
+        command = f"'{program()}' watch {' '.join(words)}; code=$?; stty -a; echo code $code; exec cat"
         self.tmux("-u", "new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", str(self.folder), command)
 
     def screen(self):

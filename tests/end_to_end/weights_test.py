@@ -114,6 +114,25 @@ class Weights(harness.InOwnFolder):
                 self.assertEqual(told.count(line), 1, told)
         self.assertEqual(tensors_of(self.folder / "hf/part.safetensors"), tensors_of(FAMILIES / "llama/model.safetensors"))
 
+    def test_weights_that_are_too_large_for_float16_are_not_written(self):
+        shutil.copytree(FAMILIES / "llama", self.folder / "hf")
+        file = self.folder / "hf/model.safetensors"
+        data, name = bytearray(file.read_bytes()), "model.layers.1.mlp.down_proj.weight"
+        size = struct.unpack("<Q", data[:8])[0]
+        facts = json.loads(data[8:8 + size])[name]
+        end = 8 + size + facts["data_offsets"][1]
+        large = {"F32": struct.pack("<f", 70000), "BF16": struct.pack("<f", 70000)[2:]}[facts["dtype"]]
+        data[end - len(large):end] = large
+        file.write_bytes(data)
+        self.convert("hf", "ours")
+        self.convert("hf", "dist", "--ckpt-format", "torch_dist", into="megatron")
+        for out_of, source, into, more in (("hf", "hf", "tessera", ()), ("hf", "hf", "megatron", ()),
+                                           ("hf", "hf", "megatron", ("--ckpt-format", "torch_dist")), ("tessera", "ours", "hf", ()),
+                                           ("tessera", "ours", "megatron", ()), ("megatron", "dist", "tessera", ())):
+            told = self.convert(source, "out", "--dtype", "float16", *more, out_of=out_of, into=into, code=2)
+            self.assertRegex(told, r"mlp.* is infinite; .*larger than 65504")
+            self.assertFalse((self.folder / "out").exists(), (out_of, into))
+
     def test_training_begins_with_the_weights_of_a_folder_and_its_checkpoints_carry_what_came_along(self):
         shutil.copytree(FAMILIES / "qwen2", self.folder / "hf")
         self.write("hf/generation_config.json", '{"eos_token_id": 1}')

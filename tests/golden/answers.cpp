@@ -9,7 +9,7 @@
 #include "framework/base/sha256.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/cli/chat_prompt.h"
-#include "framework/cli/visual_prompt.h"
+#include "framework/cli/trained_pictures.h"
 #include "framework/interop/hugging_face/hugging_face.h"
 #include "framework/model/vision_items.h"
 #include "framework/nn/key_value_cache.h"
@@ -60,7 +60,7 @@ class AnswerCases {
     const cli::Visual picture{false, {(folder_ / "pictures/size_100x100.png").string()}};
     const auto pixels = [&](const char* folder) {
       const cli::VisualPrompt prompt({static_cast<std::int32_t>(vision.image_token_id)}, {picture}, vision,
-                                     folder_ / folder, images::Backend::pil);
+                                     with_pil(folder, vision));
       return doubles_of(prompt.batch().view().field<float>(model::pixel_field));
     };
     comparison.compare("pixels", pixels("processor_transformers5"), pixels("hf"), 0);
@@ -75,12 +75,18 @@ class AnswerCases {
             text(four.fields.size(), " options as from config.json; ", comparison.summary())};
   }
 
+  cli::PictureSettings with_pil(const char* folder, const model::VisionOptions& vision) const {
+    cli::PictureSettings made{.processor = cli::processor_of(folder_ / folder, vision)};
+    made.processor.backend = images::Backend::pil;
+    return made;
+  }
+
   std::string judge(const LibraryJson& prompt, const std::string& prefix, Comparison& comparison) {
     const auto conversation = cli::with_images(parse_json(prompt.at("messages").dump()), {}, folder_ / "pictures");
     const auto ids = cli::chat_prompt(*trained_.tokenizer, conversation.messages);
     const auto& vision = *trained_.recipe.architecture->vision();
     // A prompt of text alone has positions of one axis; as a prompt without images it has the same on all three.
-    const cli::VisualPrompt seen(ids, conversation.visuals, vision, folder_ / "hf", images::Backend::pil);
+    const cli::VisualPrompt seen(ids, conversation.visuals, vision, with_pil("hf", vision));
     const auto& batch = seen.batch();
     const auto tokens = prompt.at("input_ids").get<std::vector<std::int32_t>>();
     if (!std::ranges::equal(batch.tokens, tokens)) comparison.wrong("the tokens are others");

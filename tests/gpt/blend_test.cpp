@@ -152,6 +152,9 @@ TEST_F(Corpora, AreBlendedFromFilesOfWordsToo) {
   const auto given = make({{"data_path", "0.3 x 0.7 y"}});
   std::ofstream("words.txt") << "0.3 x\n0.7\ty\n";
   EXPECT_EQ(read(*given->train), read(*make({{"data_args_path", "words.txt"}})->train));
+  std::ofstream("marked.txt") << "\xEF\xBB\xBF"
+                              << "0.3 x 0.7 y";  // as Windows writes it
+  EXPECT_EQ(read(*given->train), read(*make({{"data_args_path", "marked.txt"}})->train));
   std::ofstream("splits.json") << R"({"train": [0.3, "x", 0.7, "y"], "valid": "z", "test": null})";
   const auto apart = make({{"per_split_data_args_path", "splits.json"}});
   const auto same = make({{"train_data_path", "0.3 x 0.7 y"}, {"valid_data_path", "z"}});
@@ -423,7 +426,11 @@ TEST_F(Corpora, MistakesAreNamed) {
   std::ofstream("splits.json") << R"({"train": [0.3, "x"], "valid": null})";
   expect_refused([] { (void)make({{"per_split_data_args_path", "splits.json"}}); }, {"splits.json", "'test'"});
   std::ofstream("broken.json") << R"({"train": )";
-  expect_refused([] { (void)make({{"per_split_data_args_path", "broken.json"}}); }, {"broken.json", "JSON"});
+  expect_refused(
+      [] {
+        (void)make({{"per_split_data_args_path", "broken.json"}});
+      },
+      {"broken.json: is not JSON: line 1, column 11: "});
 }
 
 TEST_F(Corpora, WithoutWeightsGiveOneEpochOfEach) {

@@ -117,6 +117,9 @@ TEST(ProcessorOptions, BothSpellingsOfTheLimitsAreRead) {
   EXPECT_EQ(both.min_pixels, 3136);
   EXPECT_EQ(both.max_pixels, 50176);
   EXPECT_EQ(read_processor_options(R"({"image_processor": {"patch_size": 7}})").patch_size, 7);
+  const auto in_size = read_processor_options(R"({"size": {"min_pixels": 7, "max_pixels": 700}})");
+  EXPECT_EQ(in_size.min_pixels, 7);
+  EXPECT_EQ(in_size.max_pixels, 700);
   const auto none = read_processor_options("{}");
   EXPECT_EQ(none.min_pixels, 3136);
   EXPECT_EQ(none.max_pixels, 1003520);

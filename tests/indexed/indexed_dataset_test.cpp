@@ -1,5 +1,7 @@
 #include "framework/indexed/indexed_dataset.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -7,6 +9,7 @@
 #include <random>
 
 #include "framework/base/files.h"
+#include "framework/files/unfinished_file.h"
 #include "tests/chosen.h"
 #include "tests/own_folder.h"
 
@@ -281,6 +284,30 @@ TEST_F(IndexedFiles,
     data.read(2, 999, token);
     EXPECT_EQ(token, Ids{22});
   }
+}
+
+// As on a file system without locks: the data of one is lost, so it may not report success.
+TEST_F(IndexedFiles, ABuilderWhoseFilesAnotherReplacedSaysSo) {
+  for (const auto* replaced : {"x.bin.unfinished", "x.idx.unfinished"}) {
+    auto builder = std::make_unique<IndexedDatasetBuilder>("x", TokenType::uint16);
+    builder->end_document();
+    std::filesystem::remove(replaced);
+    EXPECT_THROW(builder->require_own_files(), IoError) << replaced;
+    write(replaced, "of the other");
+    EXPECT_THROW(builder->finish(), IoError) << replaced;
+    builder.reset();
+    EXPECT_EQ(read_file(replaced), "of the other");
+    EXPECT_FALSE(std::filesystem::exists("x.bin"));
+  }
+}
+
+TEST_F(IndexedFiles, AFileThatAnotherIsWritingIsRefused) {
+  files::UnfinishedFile first("x");
+  expect_refused([] { files::UnfinishedFile("x"); }, {"x.unfinished", "process", "give another output"});
+  first.write("1");
+  first.finish();
+  files::UnfinishedFile("x").write("2");
+  EXPECT_EQ(read_file("x"), "1");
 }
 
 }  // namespace

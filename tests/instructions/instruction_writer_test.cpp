@@ -131,8 +131,9 @@ TEST_F(InstructionWriter, RefusesRowsWithFileAndLine) {
     for (const auto& part : parts) EXPECT_NE(error.find(part), std::string::npos) << error << "\nlacks " << part;
   };
   const std::string good = R"({"instruction": "a", "input": "", "output": "b"})";
-  mentions(error_in(good + "\n\n{\"instruction\": \n", {"Alpaca", "default"}), {"in.json:3: ", "JSON"});
-  mentions(error_in(good + "\n[1]\n", {"Alpaca", "default"}), {"in.json:2: ", "JSON"});
+  mentions(error_in(good + "\n\n{\"instruction\": \n", {"Alpaca", "default"}),
+           {"in.json:3: ", "is not JSON: line 1, column 17: "});
+  mentions(error_in(good + "\n[1]\n", {"Alpaca", "default"}), {"in.json:2: ", "JSON array", "expected an object"});
   mentions(error_in("[\n" + good + ",\n7]", {"Alpaca", "default"}), {"in.json:3: ", "not an object"});
   mentions(error_in("[\n" + good + ",\n" + good, {"Alpaca", "default"}), {"in.json:3: ", "ends"});
   mentions(error_in("[" + good + " " + good + "]", {"Alpaca", "default"}), {"in.json:1: ", "comma"});
@@ -279,6 +280,32 @@ TEST_F(InstructionWriter, CountsSamplesWithoutALabel) {
       tokenizer(), request_of("in.json", {"AlpacaStyleInstructionHandler", "qwen3", "--seq-length", "600"}));
   EXPECT_EQ(longer.samples, 2);
   EXPECT_EQ(longer.without_label, 0);
+}
+
+TEST_F(InstructionWriter, CountsRowsThatAreCutAndNamesTheFirst) {
+  const auto row = [](std::size_t answer) {
+    return text(R"({"instruction": "a", "input": "", "output": ")", std::string(answer, 'b'), "\"}\n");
+  };
+  write("in.json", row(5) + row(500) + row(99900) + row(100100));
+  const auto counted = [](const Words& flags) {
+    Words arguments = {"AlpacaStyleInstructionHandler", "qwen3"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const auto result = write_instructions(tokenizer(), request_of("in.json", arguments));
+    return text(result.cut, " to ", result.cut_to, " at ", result.first_cut);
+  };
+  EXPECT_EQ(counted({"--seq-length", "400"}), "3 to 400 at in.json:2");
+  EXPECT_EQ(counted({"--seq-length", "400", "--pack", "--neat-pack"}), "3 to 400 at in.json:2");
+  EXPECT_EQ(counted({"--seq-length", "200000"}), "0 to 0 at ");
+  EXPECT_EQ(counted({}), "1 to 100000 at in.json:4");
+}
+
+TEST_F(InstructionWriter, CountsRowsWithSeveralAnswers) {
+  write("in.json", R"({"instruction": "a", "input": "", "output": ["b"]})"
+                   "\n"
+                   R"({"instruction": "a", "input": "", "output": ["b", "c"]})");
+  const auto result = write_instructions(tokenizer(), request_of("in.json", {"AlpacaStyleInstructionHandler", "qwen"}));
+  EXPECT_EQ(result.samples, 2);
+  EXPECT_EQ(text(result.emptied, " at ", result.first_emptied), "1 at in.json:2");
 }
 
 TEST_F(InstructionWriter, WritesWhatDatasetTypeInstructionReads) {

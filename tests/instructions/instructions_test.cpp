@@ -268,7 +268,8 @@ TEST_F(SftText, MistakesNameTheirLine) {
     words.emplace_back("c.jsonl:2: ");
     expect_refused([&] { Sample(*open(format), 1); }, words);
   };
-  refused("{", {"JSON"});
+  refused("{\"messages\": [}", {"is not JSON: line 1, column 15", "correct or remove the line"});
+  refused("[]", {"JSON object"});
   refused("{\"text\": 1}", {"'messages'"});
   refused("{\"messages\": []}", {"no tokens"});
   refused("{\"messages\": [{\"content\": \"x\"}]}", {"message 1", "role"});
@@ -279,6 +280,8 @@ TEST_F(SftText, MistakesNameTheirLine) {
           {"message 2", "'system'"});
   write("c.jsonl", "\n \n");
   expect_refused([] { ConversationFile("c.jsonl"); }, {"c.jsonl", "empty"});
+  write("c.gz", "\x1F\x8B\x08 and so on");
+  expect_refused([] { ConversationFile("c.gz"); }, {"c.gz", "is compressed (gzip)", "unpack it first"});
   expect_refused([] { open({"other", {}, {}}); }, {"c.jsonl"});
   write("c.jsonl", "{}");
   expect_refused([] { open({"other", {}, {}}); }, {"'other'", "nemotron-nano-v2"});

@@ -6,7 +6,7 @@
 // "until": all end after the step in which FILE exists, but no later than after STEPS; they also print how many.
 // MISCHIEF is what rank RANK does: "late" never comes to the others, "absent" stays away from step 3, "exit" ends with
 // code 7 in step 3, "refuse" ends with code 2 at once, "early" ends with code 0 in step 3. A step takes 10 ms; the
-// time-out of operations is 2 s.
+// time-out of operations is 2 s. Each rank says when its first step is done: then all have connected to each other.
 #include <unistd.h>
 
 #include <array>
@@ -46,6 +46,7 @@ int work(int steps, const std::string& mischief, int culprit, const std::string&
     std::array<double, 2> values = {static_cast<double>(world.rank() + step), ends ? 1.0 : 0.0};
     world.all().all_reduce(std::span(values), "test");
     sum += values[0];
+    if (step == 1) std::cout << "the first step is done" << std::endl;
     if (values[1] > 0 || (!until.empty() && step == steps)) {
       ended = text(" after ", step, " steps");
       break;

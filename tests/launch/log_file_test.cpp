@@ -135,6 +135,20 @@ TEST_F(Follower, ItShowsAtMostAMebibyteAtATime) {
   EXPECT_EQ(told_, "");
 }
 
+TEST_F(Follower, WhatHasNoLineEndsIsShownInParts) {
+  tsrun::Screen screen(8 << 20, writing_.number());
+  tsrun::LogFollower follower(screen, tell());
+  follower.add("log", "");
+  const std::string progress = std::string(700 << 10, '.') + "\r";
+  const auto shown_after = [&](const std::string& more) {
+    std::ofstream("log", std::ios::app) << more;
+    return shown_by([&] { follower.show(); }, screen);
+  };
+  EXPECT_EQ(shown_after(progress), "");
+  EXPECT_EQ(shown_after(progress), progress + progress + "\n");
+  EXPECT_EQ(shown_after("done\n"), "done\n");
+}
+
 TEST_F(Follower, AReaderThatStopsForAWhileGetsEverythingLater) {
   tsrun::Screen screen(64 << 10, writing_.number());
   tsrun::LogFollower follower(screen, tell());

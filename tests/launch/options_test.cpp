@@ -82,6 +82,8 @@ TEST(Options, MindIosVariablesAreRead) {
   EXPECT_TRUE(read({"--worker_num=2", "x"}, {{"ENABLE_TTP", "1"}}).keep_state);
   EXPECT_EQ(read({"--worker_num=2", "x"}, {{"TTP_OT", "360"}}).save_time_out, 360);
   EXPECT_FALSE(read({"--worker_num=2", "x"}).save_time_out);
+  EXPECT_EQ(read({"--worker_num=2", "x"}, {{"TTP_OT", "360"}}).longest_without_leader(), 375);
+  EXPECT_EQ(read({"--worker_num=2", "x"}, {{"TTP_OT", "2147483647"}}).longest_without_leader(), 2147483647);
   const auto story = story_of([] { read({"--worker_num=2", "x"}, {{"ENABLE_TTP", "maybe"}, {"TTP_OT", "0"}}); });
   EXPECT_TRUE(says(story, "ENABLE_TTP: 'maybe' is neither 1 nor 0, nor true nor false") &&
               says(story, "TTP_OT: 0 is out of range"))

@@ -18,6 +18,7 @@
 #include "launch/tsrun/descriptors.h"
 #include "launch/tsrun/host.h"
 #include "launch/tsrun/job.h"
+#include "tests/own_folder.h"
 #include "tests/story.h"
 
 namespace tessera {
@@ -84,12 +85,14 @@ TEST(Silence, EndsWithWhatIsSentThoughNobodyHasReadIt) {
   EXPECT_FALSE(ends.near.is_silent_for(always)) << "an end is told as an end";
 }
 
-TEST(Silence, HostsOfOtherMachinesHaveNoProcessHere) {
+class ProcessHere : public InOwnFolder {};
+
+TEST_F(ProcessHere, IsNoneOfAHostOnAnotherMachine) {
   tsrun::LaunchOptions options;
   options.dialect = tsrun::Dialect::torchrun;
   options.nproc_per_node = 1;
   options.program = {"/bin/true"};
-  options.log_dir = testing::TempDir() + "/log";
+  options.log_dir = "log";
   auto host = tsrun::describe_this_host(options, "127.0.0.1");
   host.process = 17;
   EXPECT_EQ(tsrun::process_here(host), 17) << host.problem;

@@ -50,9 +50,15 @@ class Recipes {
 
   void sizes() {
     say("num_layers", one({"1", "2", "3"}));
-    say("hidden_size", one({"16", "24"}));
-    say("num_attention_heads", one({"2", "4"}));
-    if (sometimes(2)) say("kv_channels", one({"4", "6", "10"}));
+    const auto hidden = one({"16", "24"}), heads = one({"2", "4"});
+    say("hidden_size", hidden);
+    say("num_attention_heads", heads);
+    channels_ = std::stoi(hidden) / std::stoi(heads);
+    if (sometimes(2)) {
+      const auto channels = one({"4", "6", "10"});
+      say("kv_channels", channels);
+      channels_ = std::stoi(channels);
+    }
     if (sometimes(2)) {
       say("group_query_attention", "true");
       say("num_query_groups", one({"1", "2"}));
@@ -72,7 +78,7 @@ class Recipes {
     rotates_ = true;
     if (sometimes(4)) say("no_rope_freq", "1");
     say("rotary_base", one({"10000", "100"}));
-    say("rotary_percent", one({"1", "0.5"}));
+    say("rotary_percent", one({"1", channels_ % 4 == 0 ? "0.5" : channels_ == 6 ? "0.7" : "0.4"}));  // in pairs
     flip("rotary_interleaved");
     if (sometimes(3)) say("rotary_seq_len_interpolation_factor", "2.5");
     say("rope_scaling_type", one({"none", "llama3", "yarn"}));
@@ -155,6 +161,7 @@ class Recipes {
 
   std::mt19937 random_;
   std::string words_;
+  int channels_ = 0;  // of a head
   bool rotates_ = false;
 };
 

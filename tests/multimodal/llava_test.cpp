@@ -1,6 +1,7 @@
 #include "framework/multimodal/llava.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "framework/base/files.h"
 #include "tests/chosen.h"
@@ -52,6 +53,12 @@ TEST_F(Llava, WritesEveryValueAsPythonDoes) {
   EXPECT_EQ(written(R"({"b": 1, "a": true, "b": null})"), R"({"b": null, "a": true})");
   EXPECT_EQ(written(R"("\u00e4\/\u001f\u007f\ud83d\udc08\"\\")"), "\"\u00e4/\\u001f\x7f\U0001F408\\\"\\\\\"");
   EXPECT_EQ(written("1234567890123456789012345"), "1234567890123456789012345");
+}
+
+TEST_F(Llava, RefusesAPipeBecauseItReadsTheBeginningFirst) {
+  ASSERT_EQ(::mkfifo("pipe", 0600), 0);
+  for (const auto* name : {"pipe", "-"})
+    expect_refused([&] { convert_llava({name, "pictures", "out.json"}); }, {"only once", "give a file"});
 }
 
 TEST_F(Llava, ContinuesOverTheEndsOfBlocks) {

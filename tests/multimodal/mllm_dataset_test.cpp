@@ -274,6 +274,52 @@ TEST_F(Mllm, ValidationDataAreTheLastSamplesOrAFileOfTheirOwn) {
   EXPECT_THROW(open({{"val_dataset", "valid.json"}, {"val_rate", "0.5"}}), ConfigError);
 }
 
+TEST_F(Mllm, AShareForValidationThatHoldsOutNothingIsTold) {
+  write_records("records.json", some_records());
+  EXPECT_EQ(open({{"val_rate", "0.2"}})->valid, nullptr);
+  EXPECT_NE(told.find("val_rate 0.2 of 4 samples holds out none"), std::string::npos) << told;
+  open({{"val_rate", "0.3"}});
+  EXPECT_EQ(told.find("val_rate"), std::string::npos) << told;
+}
+
+TEST_F(Mllm, AddressesAndPicturesInPlaceOfAPathAreBadSamplesOfAFewWords) {
+  const std::string base64 = "data:image/png;base64," + std::string(20000, 'A');
+  write_records("records.json",
+                {record("<image>", {base64}), record("<image>", {"https://a.org/b.png"}), record("<image>", {""}),
+                 record("<image>", {std::string(2000, 'A')}),
+                 record("<image>", {"file://" + std::filesystem::absolute("pictures/a.png").string()})});
+  const auto data = std::move(open({})->train);
+  const auto story = [&](std::int64_t sample) {
+    try {
+      read(*data, {sample});
+    } catch (const data::BadSampleError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(story(0).find("record 1: the image data:image/png;base64,"), std::string::npos) << story(0);
+  EXPECT_NE(story(1).find("the image https://a.org/b.png is no file; only files are read"), std::string::npos);
+  EXPECT_NE(story(2).find("the path of an image is empty"), std::string::npos) << story(2);
+  for (const auto sample : {0, 3}) EXPECT_LT(story(sample).size(), 300U) << story(sample);
+  EXPECT_EQ(story(4), "");
+}
+
+// Only limits within which there are pictures: those of image_max_pixels.
+TEST_F(Mllm, TheLimitsOfTheModelThatTheRunBeginsWithAreToldIfTheyAreOthers) {
+  std::filesystem::create_directory("model");
+  const auto told_of = [](const std::string& limits, const MllmOptions& options = {}) {
+    write("model/preprocessor_config.json", limits);
+    return other_limits(options, "model");
+  };
+  EXPECT_EQ(told_of(R"({"min_pixels": 3136, "max_pixels": 12845056})"), "");
+  for (const auto* other : {R"({"min_pixels": 784})", R"({"max_pixels": 50000})"})
+    EXPECT_NE(told_of(other).find("give dataset_config.model_name_or_path: model"), std::string::npos) << other;
+  MllmOptions named;
+  named.model_name_or_path = "model";
+  EXPECT_EQ(told_of(R"({"min_pixels": 784})", named), "");
+  EXPECT_EQ(other_limits({}, "elsewhere"), "");
+}
+
 TEST(ChosenFrames, AreEvenlySpaced) {
   EXPECT_EQ(chosen_frames(3, 8), (std::vector<std::int64_t>{0, 1, 2}));
   EXPECT_EQ(chosen_frames(10, 4), (std::vector<std::int64_t>{0, 3, 6, 9}));

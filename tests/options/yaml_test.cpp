@@ -92,6 +92,15 @@ TEST_F(Yaml, AKeyGivenTwiceIsAnErrorWithBothLines) {
             (Lines{"run.yaml:4: 'x' is given twice, first in line 2; keep one of them",
                    "run.yaml:6: 'a' is given twice, first in line 1; keep one of them"}));
   EXPECT_EQ(report.findings()[0].option, "a.x");
+  write("common.yaml", "c: 1\n");
+  EXPECT_EQ(problems("base: common.yaml\na: 1\nbase: absent.yaml\n"),
+            (Lines{"run.yaml:3: 'base' is given twice, first in line 1; keep one of them; it may be a list"}));
+}
+
+TEST_F(Yaml, AListThatASetLengthensIsTheSets) {
+  const auto tree = read("a: {x: [1, 2], y: [1, 2]}\n", {"a.x[3]=5", "a.y[1]=5"});
+  EXPECT_EQ(where(tree, "a.x"), "--set a.x[3]");
+  EXPECT_EQ(where(tree, "a.y"), "run.yaml:1");
 }
 
 TEST_F(Yaml, OfEqualNamesInJsonTheLastCounts) {
@@ -237,6 +246,17 @@ TEST_F(Yaml, AKeyGivenTwiceIsAnErrorInAnyKindOfMap) {
   EXPECT_EQ(problems("g: {a: 1, b: 2, a: 3}\n"),
             Lines{"run.yaml:1: 'a' is given twice, first in line 1; keep one of them"});
   EXPECT_EQ(problems("g: 1\nh: 2\ng: 3\n"), Lines{"run.yaml:3: 'g' is given twice, first in line 1; keep one of them"});
+}
+
+TEST_F(Yaml, AValueOfWhichYamlReadsOnlyAPartIsRefused) {
+  EXPECT_EQ(text(read("a: {x: 1}\n", {"a.x=\"run #1\"", "a.y=run#1", "a.z='%x'"})),
+            "{a: {x: run #1, y: run#1, z: %x}}");
+  EXPECT_EQ(report.problems(), Lines{});
+  EXPECT_EQ(problems("a: {x: 1}\n", {"a.x=it's #1", "a.y=%x", "a.z=#1", "a.w=1\t#2"}),
+            (Lines{"--set a.x: of 'it's #1' YAML reads 'it's' only; put it into quotes of YAML: \"a.x='it''s #1'\"",
+                   "--set a.y: of '%x' YAML reads '' only; put it into quotes of YAML: \"a.y='%x'\"",
+                   "--set a.z: of '#1' YAML reads '' only; put it into quotes of YAML: \"a.z='#1'\"",
+                   "--set a.w: of '1\t#2' YAML reads '1' only; put it into quotes of YAML: \"a.w='1\t#2'\""}));
 }
 
 TEST_F(Yaml, SetsLayOneValueOverTheRecipe) {

@@ -66,6 +66,22 @@ TEST_F(Merging, IsTheDatasetOfAllDocuments) {
   }
 }
 
+// What --verify, and every run that reads the tokens, refuses.
+TEST_F(Merging, DamageThatTheChecksumsKnowIsNotCopied) {
+  write_dataset("a", {{70000}});
+  write_dataset("b", {{7}, {70000}});
+  for (const auto* prefix : {"a", "b"}) indexed::TokenChecksums::write(prefix);
+  merge_datasets({{"a", "b"}, "good", false});
+  EXPECT_FALSE(std::filesystem::exists("good.crc"));
+  auto bytes = read_file("b.bin");
+  bytes[140000] ^= 1;
+  write("b.bin", bytes);
+  expect_refused([] { merge_datasets({{"a", "b"}, "out", false}); }, {"b.bin: bytes 131072 to 140014", "checksum"});
+  EXPECT_FALSE(std::filesystem::exists("out.bin") || std::filesystem::exists("out.bin.unfinished"));
+  expect_refused([] { indexed::check_tokens(indexed::IndexedDataset("b"), 100000); },
+                 {"b.bin: bytes 131072", "checksum"});
+}
+
 TEST_F(Merging, KeepsModes) {
   write_dataset("a", {{2, 1}, {}});
   write_dataset("b", {{3}});

@@ -240,6 +240,27 @@ TEST_F(Resume, AFullDiskKeepsWhatResumeNeedsAndSaysSo) {
   EXPECT_EQ(entries(), 3U);
 }
 
+TEST_F(Resume, TheFilesOfAnotherRunThatStillWritesAreNotTouched) {
+  const Corpus corpus(random_, 400, false);
+  std::ofstream("in.jsonl", std::ios::binary) << corpus.lines;
+  auto request = request_of(random_);
+  request.chunk_bytes = 500;
+  request.resume_point_bytes = 1000;
+  run(request);
+  const auto expected = files_of("out_text_document");
+  int tries = 0;
+  run(request, [&](const PreprocessProgress& now) {
+    if (now.documents < 200 || tries > 1) return;
+    for (auto second = request; tries < 2; ++tries) {
+      second.resume = tries == 1;
+      expect_refused([&] { run(second); }, {"out_text_document.bin.unfinished", "process", "wait"});
+    }
+  });
+  EXPECT_EQ(tries, 2);
+  EXPECT_TRUE(files_of("out_text_document") == expected);
+  EXPECT_EQ(entries(), 3U);
+}
+
 TEST_F(Resume, AnotherRequestOrInputIsRefused) {
   const Corpus corpus(random_, 400, false);
   std::ofstream("in.jsonl", std::ios::binary) << corpus.lines;

@@ -5,6 +5,7 @@
 
 #include "framework/base/files.h"
 #include "framework/indexed/indexed_dataset.h"
+#include "framework/preprocessing/text_chunks.h"
 #include "framework/unicode/unicode_classes.h"
 #include "tests/chosen.h"
 #include "tests/own_folder.h"
@@ -58,6 +59,22 @@ TEST_F(Preprocess, ATokenizerWithoutAnEndOfDocumentIsRefusedOnlyIfOneIsToBeAppen
   EXPECT_EQ(documents("out_text_document"), (std::vector<Ids>{{1, 0, 2}}));
 }
 
+// 70000 in 16 bits is 4464, which is another token, or none.
+TEST_F(Preprocess, AnIdThatTheTypeOfTheFileCannotHoldIsRefused) {
+  make_folder("tokenizer");
+  write("tokenizer/tokenizer.json", R"({"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+      "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 70000, "c": 65535, "?": 2}, "unk_token": "?"}})");
+  const auto tokenizer =
+      chosen(tokenizers::tokenizers(), {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "tokenizer"}});
+  auto request = of("in.jsonl");
+  request.append_eod = false;
+  write("in.jsonl", "{\"text\": \"a c\"}\n{\"text\": \"a b\"}\n");
+  expect_refused([&] { preprocess(*tokenizer, request); }, {"in.jsonl:2:", "id 70000", "has only 4", "without gaps"});
+  write("in.jsonl", "{\"text\": \"a c\"}\n");
+  preprocess(*tokenizer, request);
+  EXPECT_EQ(documents("out_text_document"), (std::vector<Ids>{{0, 65535}}));
+}
+
 TEST_F(Preprocess, ThreadsChangeNoByte) {
   std::string lines;
   for (int i = 0; i < 1000; ++i) lines += text("{\"text\": \"", i % 500, i % 3 == 0 ? "" : " 7", "\"}\n");
@@ -94,7 +111,7 @@ TEST_F(Preprocess, AFileIsADocumentWhenItsNameSaysText) {
 TEST_F(Preprocess, ALongFileIsOneDocumentOfManySequencesWithTheSameIds) {
   std::string lines;
   for (int i = 0; lines.size() < 900000; ++i)
-    lines += text("line ", 977 * i, i % 7 == 0 ? " \n\n" : i % 5 == 0 ? "\xC3\xBC\n" : ",\n");
+    lines += text("line ", 977 * i, i % 7 == 0 ? " \n\n" : i % 11 == 0 ? ".\n/" : i % 5 == 0 ? "\xC3\xBC\n" : ",\n");
   const auto parts = files::cut_long_text(lines);
   EXPECT_NEAR(static_cast<double>(parts.size()), 200, 20);
   const unicode::UnicodeClasses classes;
@@ -106,10 +123,43 @@ TEST_F(Preprocess, ALongFileIsOneDocumentOfManySequencesWithTheSameIds) {
     joined += part;
   }
   EXPECT_EQ(joined, lines);
+  for (const auto& part : parts) EXPECT_NE(part[0], '/');  // some expressions end pieces with [\r\n/]*
   for (std::size_t at = 0; at < lines.size(); at += unicode::next_piece(classes, lines, at)) whole.push_back(at);
   EXPECT_EQ(bounds, whole);
   for (const std::string short_text : {"", "a\n", "no line end at all"})
     EXPECT_EQ(files::cut_long_text(short_text).size(), 1U);
+}
+
+// The parts of a file would each have a token <s> of their own, in the middle of the document.
+TEST_F(Preprocess, AFileThatMayNotBeCutIsEncodedAsOneText) {
+  make_folder("tokenizer");
+  write("tokenizer/tokenizer.json", R"({"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+      "model": {"type": "WordLevel", "vocab": {"<s>": 0, "a": 1, "?": 2}, "unk_token": "?"},
+      "post_processor": {"type": "TemplateProcessing", "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": []}},
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}], "pair": []}})");
+  const auto tokenizer =
+      chosen(tokenizers::tokenizers(), {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "tokenizer"}});
+  std::string lines;
+  for (int i = 0; i < 10000; ++i) lines += "a\n";
+  write("in.txt", lines);
+  auto request = of("in.txt");
+  request.append_eod = false;
+  EXPECT_EQ(preprocess(*tokenizer, request).files[0].sequences, 1);
+  Ids expected(10001, 1);
+  expected[0] = 0;
+  EXPECT_EQ(documents("out"), std::vector<Ids>{expected});
+  TextInput input{"in.txt", files::TextFormat::whole_file};
+  input.may_be_cut = false;
+  ChunkReader reader({input}, 1000, false, 10000);
+  TextChunk chunk;
+  expect_refused([&] { reader.next(chunk); }, {"in.txt: the text has 20000 bytes", "at most 10000", "--format"});
+}
+
+// train-bpe called its bytes no UTF-8.
+TEST_F(Preprocess, ATextFileThatIsCompressedIsRefused) {
+  write("in.txt", "\x28\xB5\x2F\xFD and so on");
+  expect_refused([] { files::TextFile("in.txt", files::TextFormat::whole_file); },
+                 {"in.txt: is compressed (Zstandard)"});
 }
 
 TEST_F(Preprocess, ParagraphsKeepTheirLines) {

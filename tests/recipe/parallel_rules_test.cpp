@@ -50,6 +50,23 @@ TEST_F(ParallelRules, AListOfLayersIsHeldToTheModelAtItsLine) {
             Lines{});
 }
 
+TEST_F(ParallelRules, EverySizeOfARampMustFitInterleavedStages) {
+  const Lines sets = {"training_config.training_iters=0",
+                      "dataset_config.train_samples=1000",
+                      p + "pipeline_model_parallel_size=2",
+                      p + "virtual_pipeline_model_parallel_size=2",
+                      "dataset_config.batch_size=1",
+                      "dataset_config.global_batch_size=4",
+                      "dataset_config.rampup_batch_size=[2, 1, 300]"};
+  EXPECT_EQ(
+      problems_on(2, sets),
+      Lines{"--set dataset_config.rampup_batch_size: after 150 samples, within rampup_batch_size, a step's 3 micro "
+            "batches in groups of 2 leave a last group of 1, fewer than the 2 stages; change the number of micro "
+            "batches, or give "
+            "microbatch_group_size_per_vp_stage"});
+  EXPECT_EQ(problems_on(2, sets + Lines{"dataset_config.rampup_batch_size=[2, 2, 300]"}), Lines{});
+}
+
 TEST_F(ParallelRules, WhatContextRanksShareMustDivideAtItsLine) {
   EXPECT_EQ(problems("parallel_config:\n  context_parallel_size: 3\n"),
             Lines{"run.yaml:1: seq_length 16 is not divisible by 2 x context_parallel_size 3; give 12 or 18"});
@@ -410,6 +427,15 @@ TEST_F(ParallelRules, FewerReplicasThatDivideItKeepTheGlobalBatch) {
                                    p + "virtual_pipeline_model_parallel_size=2"}),
                              6),
             (Numbers{2, 4, 6}));
+  const auto rounded_down = [&](std::int64_t global, const Lines& more = {}) {
+    return numbers_of_ranks(read(Lines{text("dataset_config.global_batch_size=", global), "dataset_config.batch_size=1",
+                                       "dataset_config.decrease_batch_size_if_needed=true"} +
+                                 more),
+                            4);
+  };
+  EXPECT_EQ(rounded_down(8), (Numbers{1, 2, 4}));
+  EXPECT_EQ(rounded_down(10), Numbers{4}) << "a step has 8 samples on four replicas, and 10 on two";
+  EXPECT_EQ(rounded_down(8, {"dataset_config.rampup_batch_size=[4, 1, 40]"}), Numbers{4});
   auto recipe = read({"dataset_config.micro_batch_num=3", p + "data_parallel_size=4"});
   const auto resolved = resolved_yaml(recipe);
   keep_global_batch(recipe, 4);
@@ -418,6 +444,19 @@ TEST_F(ParallelRules, FewerReplicasThatDivideItKeepTheGlobalBatch) {
   EXPECT_EQ(recipe.batch.micro_batches(4), 3);
   check_ranks(recipe, 2);
   EXPECT_EQ(resolved_yaml(recipe), resolved) << "the recipe stays what was given";
+}
+
+TEST_F(ParallelRules, FewerReplicasReadTheSamplesInTheOrderOfAll) {
+  for (const std::string sharding : {"true", "false"}) {
+    auto recipe = read({"dataset_config.dataloader_type=cyclic", "dataset_config.data_sharding=" + sharding,
+                        "dataset_config.micro_batch_num=1"});
+    const auto on_all = open_data(recipe, 4);
+    keep_global_batch(recipe, 4);
+    const auto on_two = open_data(recipe, 2);
+    EXPECT_EQ(on_two.train_order->stride(), on_all.train_order->stride());
+    for (std::int64_t consumed = 0; consumed < 3 * on_all.splits->train->samples(); ++consumed)
+      ASSERT_EQ(on_two.train_order->index(consumed), on_all.train_order->index(consumed)) << consumed;
+  }
 }
 
 TEST_F(ParallelRules, ASharedOptimizerTakesLessOfEachRank) {

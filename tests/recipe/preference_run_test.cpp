@@ -143,6 +143,28 @@ TEST_F(PreferenceRun, OfAdaptersHasTheModelWithoutThemAsReference) {
   EXPECT_EQ(steps("half"), all);
 }
 
+TEST_F(PreferenceRun, OfACheckpointWithAdaptersHasTheModelWithoutThemAsReference) {
+  make_base();
+  const Lines adapters = {"lora_config.use_lora=true", "lora_config.target_modules=all-linear",
+                          "lora_config.lora_rank=4", m + "hidden_dropout_rate=0"};
+  for (const std::string whole : {"false", "true"}) {
+    const auto saves = adapters + Lines{t + "save_frozen_parameters=" + whole};
+    train("sft" + whole, saves + Lines{t + "load_checkpoint=base", t + "resume_training=false"});
+    const auto sets = dpo + saves + Lines{t + "load_checkpoint=sft" + whole};
+    train("run" + whole, sets);
+    EXPECT_GT(std::abs(steps("run" + whole).front().at("loss").get<double>() - std::log(2.0)), 1e-4);
+    train("named" + whole, sets + Lines{"preference_config.ref_model=base"});
+    EXPECT_EQ(steps("run" + whole), steps("named" + whole));
+    train("half" + whole, sets + Lines{t + "exit_interval=2"});
+    train("half" + whole, sets + Lines{t + "resume_training=true"});
+    EXPECT_EQ(steps("half" + whole), steps("run" + whole));
+    // A reference that is named is not to be another model than the one that has the name.
+    const auto said = error_of(sets + Lines{"preference_config.ref_model=sft" + whole});
+    EXPECT_NE(said.find("has adapters, which the reference model cannot have"), std::string::npos) << said;
+  }
+  EXPECT_EQ(steps("runfalse"), steps("runtrue"));
+}
+
 TEST_F(PreferenceRun, OfAdaptersTrainsTheScoreHeadOfARewardModel) {
   make_base();
   train("run",
@@ -162,6 +184,42 @@ TEST_F(PreferenceRun, ItsReferenceIsNotTheTrainedModelAndIsNotSaved) {
   // Of the checkpoints of the base by iteration, the newest is the same one.
   train("by_number", dpo + Lines{"preference_config.ref_model=base", "preference_config.refer_model_iter=4"});
   EXPECT_EQ(steps("run"), steps("by_number"));
+}
+
+TEST_F(PreferenceRun, ItsReferenceIsTheCheckpointOfCkptStepWithWhichItBegins) {
+  train("base", {t + "seed=5", t + "save_interval=2"});
+  const auto second = dpo + Lines{m + "hidden_dropout_rate=0", t + "ckpt_step=2"};
+  train("run", second);
+  EXPECT_NEAR(steps("run").front().at("loss"), std::log(2.0), 1e-6);  // policy and reference are the same
+  train("by_number", second + Lines{"preference_config.ref_model=base", "preference_config.refer_model_iter=2"});
+  EXPECT_EQ(steps("run"), steps("by_number"));
+  // ckpt_step is of load_checkpoint, not of another folder.
+  train("newest", second + Lines{"preference_config.ref_model=base"});
+  EXPECT_NE(steps("newest").front(), steps("run").front());
+}
+
+TEST_F(PreferenceRun, ItsReferenceRemainsThePretrainedCheckpointWhenItResumes) {
+  make_base();
+  const Lines adapters = {"lora_config.use_lora=true", "lora_config.target_modules=all-linear"};
+  for (const auto& more : {Lines{}, adapters}) {
+    const auto name = [&](const std::string& folder) { return text(folder, more.size()); };
+    const auto sets = [&](const std::string& folder) {
+      return pairs + more +
+             Lines{t + "stage=dpo", t + "training_iters=6", t + "pretrained_checkpoint=base",
+                   t + "load_checkpoint=" + name(folder)};
+    };
+    train(name("whole"), sets("whole"));
+    train(name("parts"), sets("parts") + Lines{t + "exit_interval=3"});
+    train(name("parts"), sets("parts"));
+    EXPECT_EQ(steps(name("whole")), steps(name("parts")));
+    // The same folder by another path, and without load_checkpoint.
+    train(name("other"), sets("other") + Lines{t + "exit_interval=3"});
+    train(name("other"), sets("other") + Lines{t + "load_checkpoint=./" + name("other") + "/checkpoints"});
+    EXPECT_EQ(steps(name("whole")), steps(name("other")));
+    train(name("alone"), sets("alone") + Lines{t + "load_checkpoint=null", t + "exit_interval=3"});
+    train(name("alone"), sets("alone") + Lines{t + "load_checkpoint=null"});
+    EXPECT_EQ(steps(name("whole")), steps(name("alone")));
+  }
 }
 
 TEST_F(PreferenceRun, WithStoredLogProbabilitiesHasTheSameLossesToTheBit) {
@@ -242,6 +300,7 @@ TEST_F(PreferenceRun, RefusesWhatCannotBeJudged) {
   expect(pairs, "would train on the rejected ones too");
   expect(pairs + Lines{t + "stage=sft"}, "stage is sft");
   expect(pairs + Lines{t + "stage=dpo"}, "there is no reference model");
+  expect(pairs + Lines{t + "stage=dpo", t + "load_checkpoint=wrong"}, "load_checkpoint is the run folder itself");
   expect(pairs + Lines{t + "stage=ppo"}, "stage is ppo, which generates completions during training");
   expect(pairs + Lines{t + "stage=ray_gae"}, "stage is ray_gae, which generates completions during training");
   expect(pairs + Lines{t + "stage=kto"}, "stage is kto, which is not supported");

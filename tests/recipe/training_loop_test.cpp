@@ -237,6 +237,55 @@ TEST_F(TrainingLoop, AnEvaluationContinuesAfterTheSamplesOfThePreviousOne) {
   EXPECT_NE(rows[1].at("validation_loss"), rows[3].at("validation_loss"));  // no weight changed
 }
 
+TEST_F(TrainingLoop, AResumedRunMayEvaluateLess) {
+  run("run", {t + "eval_interval=1", t + "eval_iters=30", t + "exit_interval=8"});
+  run("run", {t + "eval_interval=5", t + "eval_iters=1"});
+  const auto rows = metrics("run");
+  ASSERT_EQ(rows.size(), 10U);
+  EXPECT_TRUE(rows[9].contains("validation_loss")) << rows[9].dump();
+}
+
+TEST_F(TrainingLoop, TheLastStepOfARampMayExceedTheSamplesOfTheRun) {
+  indexed::IndexedDatasetBuilder data("exact", indexed::TokenType::uint16);
+  for (std::int32_t i = 0; i < 10 * 8 + 1; ++i) data.add_sequence(std::vector<std::int32_t>{i % 63});
+  data.end_document();
+  data.finish();
+  const auto setup =
+      build(read_recipe("run.yaml",
+                        {d + "data_path=exact", d + "split=100,0,0", d + "train_samples=10",
+                         d + "rampup_batch_size=[4, 4, 100]", d + "global_batch_size=12", t + "training_iters=0"},
+                        Registries{}));
+  ASSERT_EQ(setup.data.splits->train->samples(), 10);
+  EXPECT_EQ(setup.data.train_order->index(9), 9);
+  EXPECT_EQ(setup.data.train_order->index(11), 1);
+}
+
+TEST_F(TrainingLoop, NoCheckpointIsSavedWhenTheBatchGrowsIfNoneIsAskedFor) {
+  run("run", {d + "train_samples=24", d + "rampup_batch_size=[2, 2, 8]", d + "global_batch_size=4",
+              t + "training_iters=0", t + "save_interval=0"});
+  EXPECT_EQ(checkpoint::list_checkpoints("run/checkpoints", "network").size(), 1U);
+}
+
+TEST_F(TrainingLoop, PaddedExpertsHaveEqualLoadsForTheirBias) {
+  const std::string e = "moe_config.";
+  const Lines experts = {m + "num_experts=4",
+                         m + "add_bias_linear=false",
+                         e + "moe_router_topk=2",
+                         e + "moe_router_score_function=sigmoid",
+                         e + "moe_router_enable_expert_bias=true",
+                         e + "moe_expert_capacity_factor=1.0",
+                         e + "moe_router_load_balancing_type=none"};
+  const auto has_bias = [&](const std::string& folder, const Lines& sets) {
+    run(folder, experts + sets);
+    const auto saved = checkpoint::Checkpoint::open(newest(folder));
+    std::vector<float> bias(4);
+    saved.read(checkpoint::whole("decoder.layers.0.mlp.router.expert_bias", {std::span(bias), {4}}));
+    return std::ranges::any_of(bias, [](float value) { return value != 0; });
+  };
+  EXPECT_TRUE(has_bias("free", {}));
+  EXPECT_FALSE(has_bias("padded", {e + "moe_pad_expert_input_to_capacity=true"}));
+}
+
 TEST_F(TrainingLoop, ANegativeNumberOfEvaluationStepsIsNoEvaluation) {
   run("run", {t + "training_iters=4", t + "eval_interval=2", t + "eval_iters=-1"});
   for (const auto& row : metrics("run")) EXPECT_FALSE(row.dump().find("validation") != std::string::npos) << row;

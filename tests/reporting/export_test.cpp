@@ -119,6 +119,14 @@ TEST_F(ExportTest, PrometheusKeepsAValueThatARowDoesNotHave) {
   EXPECT_STREQ(file.complaint(), "");
 }
 
+TEST_F(ExportTest, PrometheusKeepsWhatAnEarlierStartWroteUntilThereAreValues) {
+  PrometheusFile("run.prom", "r").add("{\"iteration\": 4}\n", 10);
+  const auto before = read_file("run.prom");
+  PrometheusFile again("run.prom", "r");
+  EXPECT_EQ(read_file("run.prom"), before);
+  EXPECT_FALSE(std::filesystem::exists("run.prom.tmp"));
+}
+
 TEST_F(ExportTest, ItemsOfAListBelongToLayersOrRanks) {
   const std::string line = "{\"iteration\": 1, \"least_load\": [0.5], \"rank_seconds\": [0.25, 0.75]}\n";
   write("metrics.jsonl", line);

@@ -86,6 +86,7 @@ TEST(RowScanner, EndsAtATextThatIsNoRow) {
 TEST_F(RunReaderTest, GivesTheCurvesOfARun) {
   write("metrics.jsonl",
         row(10, 4.5) + row(20, 3.25) + "{\"iteration\": 20, \"most_load\": [1.5, null], \"validation_loss\": null}\n");
+  write("events.jsonl", "{\"time\": 1, \"event\": \"start\", \"iteration\": 0}\n");
   RunReader reader(".");
   EXPECT_TRUE(reader.refresh());
   EXPECT_FALSE(reader.refresh());
@@ -96,9 +97,17 @@ TEST_F(RunReaderTest, GivesTheCurvesOfARun) {
   EXPECT_EQ(reader.find("most_load")->items.at(0).newest()->y, 1.5);
   EXPECT_EQ(reader.curve("most_load"), nullptr);
   EXPECT_EQ(reader.axis(RunAxis::samples)->at(15), 120);
-  EXPECT_EQ(reader.axis(RunAxis::seconds)->at(20), 0.5 + 5);
-  EXPECT_EQ(reader.axis(RunAxis::tokens)->at(20), 50 + 500);
+  EXPECT_EQ(reader.axis(RunAxis::seconds)->at(20), 5 + 5);  // each row is of 10 steps
+  EXPECT_EQ(reader.axis(RunAxis::tokens)->at(20), 500 + 500);
   EXPECT_EQ(reader.damaged(), 0);
+}
+
+TEST_F(RunReaderTest, TheFirstRowCountsTheStepsSinceTheRunBegan) {
+  write("metrics.jsonl", row(1010, 4.5));
+  write("events.jsonl", "{\"time\": 1, \"event\": \"start\", \"iteration\": 1000}\n");
+  RunReader reader(".");
+  reader.refresh();
+  EXPECT_EQ(reader.axis(RunAxis::seconds)->at(1010), 5);
 }
 
 TEST_F(RunReaderTest, FollowsARunThatIsWritten) {

@@ -57,6 +57,7 @@ class ByteTokenizer : public Tokenizer {
     return std::nullopt;
   }
   std::optional<std::string> chat_template() const override { return template_; }
+  bool may_be_cut_at_lines() const override { return true; }
   Identity identity() const override { return {"ByteTokenizer", {}, {}}; }
   std::string piece(std::int32_t id) const override { return id < 256 ? std::string(1, static_cast<char>(id)) : "?"; }
 

@@ -109,6 +109,33 @@ TEST_F(HuggingFace, AnUnknownPartIsRefusedByName) {
             std::string::npos);
 }
 
+// files::cut_long_text() cuts between such characters, except before '/'.
+TEST_F(HuggingFace, ATextMayBeCutAtLinesOnlyWhereItsIdsStayTheSame) {
+  std::string cut;
+  for (const auto& entry : list_folder(std::filesystem::path(TESTS_DATA) / "tokenizers")) {
+    const auto content = recorded_tokenizer(entry.stem().string());
+    if (!content.contains("cases")) continue;
+    const auto tokenizer = tokenizer_of(content["tokenizer"]);
+    if (!tokenizer->may_be_cut_at_lines()) continue;
+    cut += entry.stem().string() + " ";
+    const auto encoder = tokenizer->encoder();
+    int differ = 0;
+    for (char before = '!'; before <= '~'; ++before)
+      for (char after = '!'; after <= '~'; ++after) {
+        if (after == '/') continue;
+        Ids whole, parts;
+        const auto first = text("a, ", before, "\n"), second = text(after, "b");
+        encoder->encode(first + second, whole);
+        encoder->encode(first, parts);
+        encoder->encode(second, parts);
+        differ += whole == parts ? 0 : 1;
+      }
+    EXPECT_EQ(differ, 0) << entry;
+  }
+  // Not gpt2, which has a token with lstrip, nor llama3 with its template.
+  EXPECT_EQ(cut, "cl100k deepseek o200k qwen2 ");
+}
+
 LibraryJson small_tokenizer(const char* part, const char* list, const std::vector<LibraryJson>& steps) {
   return {{"model", {{"type", "WordLevel"}, {"vocab", {{"a", 0}, {"b", 1}, {"[UNK]", 2}}}, {"unk_token", "[UNK]"}}},
           {part, {{"type", "Sequence"}, {list, steps}}}};

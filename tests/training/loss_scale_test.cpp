@@ -53,6 +53,18 @@ TEST(LossScaler, FallsWhenPatienceIsUsedUpAndGrowsAfterAWindowOfGoodSteps) {
   EXPECT_EQ(scaler.scale(), 32);
 }
 
+TEST(LossScaler, GrowsAlsoIfMoreStepsThanTheWindowAreCounted) {
+  LossScaler before(options(64, 10, 1), true);
+  for (int i = 0; i < 4; ++i) before.update(false);
+  LossScaler resumed(options(64, 2, 1), true);
+  resumed.restore(before.state());
+  resumed.update(false);
+  EXPECT_EQ(resumed.scale(), 128);
+  LossScaler fraction(options(64, 1.5, 1), true);
+  for (int i = 0; i < 2; ++i) fraction.update(false);
+  EXPECT_EQ(fraction.scale(), 128);
+}
+
 TEST(LossScaler, DoesNotFallBelowItsMinimum) {
   auto o = options(8, 1000, 1);
   o.min_loss_scale = 3;

@@ -2,7 +2,9 @@
 #include "framework/training/saving/run_checkpoints.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -102,6 +104,22 @@ TEST_F(RunCheckpoints, OfOthersAndLinksAndWhatIsLoadedNothingIsDeleted) {
   EXPECT_TRUE(fs::exists("elsewhere/manifest.json"));
   options.load_checkpoint.reset();
   EXPECT_EQ(kept(), (Iterations{5, 3, 1}));
+}
+
+TEST_F(RunCheckpoints, OnesThatCannotBeDeletedAreNamedAndStay) {
+  for (std::int64_t i = 1; i <= 4; ++i) save(i);
+  options.keep_checkpoint_max = 1;
+  fs::permissions(".", fs::perms::all);
+  for (const auto& entry : fs::recursive_directory_iterator(".")) fs::permissions(entry, fs::perms::all);
+  constexpr auto writable = fs::perms::owner_write | fs::perms::group_write | fs::perms::others_write;
+  fs::permissions(folder(2), writable, fs::perm_options::remove);
+  const auto deletes_the_others = [&] {
+    constexpr uid_t nobody = 65534;
+    if (geteuid() == 0 && setuid(nobody) != 0) std::exit(2);  // root may delete everything
+    std::exit(kept() == Iterations{4, 2} ? 0 : 1);
+  };
+  EXPECT_EXIT(deletes_the_others(), testing::ExitedWithCode(0), "stays: .*network_iter_0000002: .*Permission denied");
+  EXPECT_TRUE(fs::exists(folder(2) + "/manifest.json"));
 }
 
 TEST_F(RunCheckpoints, TheOneOfAnIterationIsChosenByItsNumber) {

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "framework/base/clock.h"
 #include "framework/base/error.h"
+#include "framework/base/files.h"
 #include "framework/base/utf8.h"
 #include "framework/watch/braille.h"
 #include "framework/watch/chart.h"
@@ -335,6 +337,34 @@ TEST_F(WatchTest, PlainLinesComeOnceForEachStepAndEvent) {
   append("run/events.jsonl", "{\"time\": 5, \"event\": \"finished\", \"iteration\": 2}\n");
   EXPECT_NE(report.news(wall_time(), 20).find("state: finished"), std::string::npos);
   EXPECT_TRUE(report.over(wall_time()));
+}
+
+TEST_F(WatchTest, PlainLinesAreNotOverBeforeTheRowsAreToldThatCameWithTheEnd) {
+  std::filesystem::create_directory("run");
+  std::optional<FolderLock> lock;
+  lock.emplace("run");
+  append("run/metrics.jsonl", row(1));
+  PlainReport report("run", "");
+  report.news(wall_time(), 20);
+  append("run/metrics.jsonl", row(2));
+  lock.reset();
+  EXPECT_FALSE(report.over(wall_time()));
+  EXPECT_NE(report.news(wall_time(), 20).find("iteration 2"), std::string::npos);
+  EXPECT_TRUE(report.over(wall_time()));
+}
+
+TEST_F(WatchTest, PlainLinesTellNoRowAgainThatAResumedRunKeeps) {
+  const auto row = [](int iteration, double loss) {
+    return text("{\"iteration\": ", iteration, ", \"loss\": ", loss, "}\n");
+  };
+  std::filesystem::create_directory("run");
+  write("run/metrics.jsonl", row(1, 5) + row(2, 4) + row(3, 3.5));
+  PlainReport report("run", "");
+  report.news(1, 20);
+  write("run/metrics.jsonl", row(1, 5) + row(2, 4));
+  EXPECT_EQ(report.news(1, 20), "");
+  append("run/metrics.jsonl", row(3, 3.5) + row(4, 3));
+  EXPECT_EQ(report.news(1, 20), "iteration 3  loss 3.5\niteration 4  loss 3\n");
 }
 
 TEST_F(WatchTest, RunsAreFoundNewestFirst) {

@@ -35,7 +35,7 @@ std::string stacks_of_child(int times, const std::vector<std::string>& expected,
   const auto read_until = [&](const std::string& words) {
     char bytes[4096];
     pollfd watched = {ends[0], POLLIN, 0};
-    while (all.find(words) == std::string::npos && poll(&watched, 1, 20000) == 1) {
+    while (all.find(words) == std::string::npos && poll(&watched, 1, 120000) == 1) {
       const auto count = ::read(ends[0], bytes, sizeof bytes);
       if (count <= 0) break;
       all.append(bytes, static_cast<std::size_t>(count));

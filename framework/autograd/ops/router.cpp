@@ -59,7 +59,7 @@ class RouteNode final : public Node {
   void backward(Tape& tape) override {
     give_logits(tape);
     if (!bias_) return;
-    if (bias_.leaf->trained()) add_load(tape);
+    if (bias_.leaf->trained() && !terms_.pads_experts) add_load(tape);
     tape.done(bias_);
   }
 

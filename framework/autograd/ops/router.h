@@ -38,6 +38,7 @@ struct RouterTerms {
   Leaf* bias = nullptr;        ///< [E] fp32, added to the scores for the selection only; null: no bias
   double capacity_factor = 0;  ///< capacity of an expert, relative to a balanced assignment; 0: no choice is dropped
   kernels::DropPolicy drop_policy = kernels::DropPolicy::probs;
+  bool pads_experts = false;                ///< with a capacity, all experts have equal load: the bias gets no gradient
   std::int64_t sequences = 1;               ///< B: the tokens of the micro-batch are [B, S]
   const AssumedChoices* assumed = nullptr;  ///< choices for a pass that computes nothing; null: the router chooses
 };

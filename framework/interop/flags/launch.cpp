@@ -1,9 +1,12 @@
 #include "framework/interop/flags/launch.h"
 
 #include <algorithm>
+#include <cctype>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/interop/flags/launcher_table.h"
@@ -19,6 +22,19 @@ constexpr std::size_t most_ways = 400;
 
 bool name_ends_with(const std::string& words, const std::string& end) {
   return words.size() >= end.size() && words.compare(words.size() - end.size(), end.size(), end) == 0;
+}
+
+/// The words of a script that can be names of variables; HOME for a ~.
+std::set<std::string> words_of(const std::string& script) {
+  std::set<std::string> words;
+  if (script.find('~') != std::string::npos) words.insert("HOME");
+  std::string word;
+  for (const char c : script + " ") {
+    const bool of_name = std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+    if (of_name) word += c;
+    if (!of_name && !word.empty()) words.insert(std::exchange(word, ""));
+  }
+  return words;
 }
 
 /// Follows a script through its branches and gathers what it launches.
@@ -45,6 +61,7 @@ class ScriptReader {
       report_.note(origin(first, first.error_at), text("the script is read up to here: ", first.error));
     leave_out_open_options();
     list_unknowns(reading_);
+    tell_unread_environment();
     return std::move(reading_);
   }
 
@@ -83,6 +100,20 @@ class ScriptReader {
     if (!arguments.empty())
       report_.note({file_, 0, "", 0},
                    text("the arguments are not known; read as if ", arguments, "; --arg N=VALUE gives a value"));
+  }
+
+  /// A variable that --env gives and that no file of the script names is most often a mistyped one.
+  void tell_unread_environment() {
+    std::set<std::string> named = words_of(text_);
+    for (const auto& file : reading_.read)
+      if (file != file_ && std::filesystem::exists(file)) named.merge(words_of(shell::read_script_text(file)));
+    for (const auto& [name, value] : inputs_.environment) {
+      if (named.count(name)) continue;
+      const auto meant = options::did_you_mean(name, {named.begin(), named.end()});
+      report_.note({file_, 0, "", 0},
+                   text("--env ", name, ": the script does not name this variable; it is only passed ",
+                        "to what is started", meant.empty() ? "" : "; ", meant));
+    }
   }
 
   std::vector<Launch> launches(const shell::Reading& from, options::Report& report) {

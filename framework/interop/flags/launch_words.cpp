@@ -18,12 +18,12 @@ bool is_word_of_flag(const std::string& word) {
          ((word[1] == '-' && word.size() > 2) || std::isalpha(static_cast<unsigned char>(word[1])) != 0);
 }
 
-/// A word that is all one unknown list of flags: "$@", ${EXTRA_ARGS}.
+/// A word that is all one unknown list of flags: "$@", ${EXTRA_ARGS}, what xargs appends.
 bool is_bundle(const std::string& marked) {
   if (marked.empty() || marked[0] != shell::unknown_begin || shell::end_of_mark(marked, 0) != marked.size())
     return false;
   auto name = shell::plain(marked);
-  if (name == "$@" || name == "$*") return true;
+  if (name == "$@" || name == "$*" || name == "$(xargs)") return true;
   if (name.compare(0, 2, "${") != 0 || name.back() != '}') return false;
   name = name.substr(2, name.size() - 3);
   for (auto& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));

@@ -202,6 +202,7 @@ void convert_flags(Source& source, std::vector<GivenFlag> flags, const std::stri
   auto converted = table.convert(flags, facts, report);
   source.tree = std::move(converted.recipe);
   source.flags = std::move(converted.flags);
+  if (source.launch && source.tree.origin.source == "default") source.tree.origin = source.launch->at;
   name_unknowns(source.tree);
   tell_undecided(source, undecided, report);
   if (source.launch && !source.launch->elsewhere.empty()) judge_elsewhere(source, table, facts);

@@ -6,6 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/new_folder.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/interop/hugging_face/peft_rules.h"
 #include "framework/interop/hugging_face/peft_tensors.h"
@@ -60,10 +61,13 @@ class PeftTargets {
   bool named_exactly() const {
     const auto* targets = out_.find("target_modules");
     if (targets == nullptr || targets->kind == Value::Kind::none) return adapted_.empty();
+    const auto* layers = out_.find("layers_to_transform");
+    const bool has_layers = layers != nullptr && layers->kind != Value::Kind::none;
+    if (has_layers && targets->kind != Value::Kind::list) return false;  // PEFT refuses them beside a pattern
     return std::all_of(names_.modules().begin(), names_.modules().end(), [&](const auto& module) {
       const bool named = peft_names_module(targets, module.name) &&
                          !peft_names_module(out_.find("exclude_modules"), module.name) &&
-                         peft_in_layers(out_.find("layers_to_transform"), module.name);
+                         peft_in_layers(layers, module.name);
       return named == adapted_.contains(module.name);
     });
   }
@@ -111,23 +115,16 @@ class PeftTargets {
 
 void write_peft(const fs::path& folder, const PeftNames& names, const checkpoint::WeightSource& trained,
                 const PeftExport& how, const options::Mappings& mappings) {
-  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
-    throw ConfigError(text(folder.string(), ": is there already; give a new or an empty folder"));
   const auto* bias = how.lora_config.find("bias");
   const PeftTensors tensors(names, trained, bias != nullptr && bias->scalar == "lora_only");
   auto labels = how.labels;
   labels.fan_in_fan_out = tensors.transposed();
   labels.ensure_weight_tying = tensors.tied();
   const auto config = write_peft_config(PeftTargets(names, tensors, how).take(), labels, mappings);
-  const auto target = folder.has_filename() ? folder : folder.parent_path();
-  const fs::path unfinished = target.string() + "_tmp";
-  fs::remove_all(unfinished);
-  make_folder(unfinished);
-  checkpoint::write_safetensors(unfinished / peft_weights_file, tensors.tensors(), {{"format", "pt"}});
-  write_file_atomic(unfinished / peft_config_file, config);
-  sync_folder(unfinished);
-  rename_or_exchange(unfinished, target);
-  if (!target.parent_path().empty()) sync_folder(target.parent_path());
+  make_new_folder(folder, [&](const fs::path& unfinished) {
+    checkpoint::write_safetensors(unfinished / peft_weights_file, tensors.tensors(), {{"format", "pt"}});
+    write_file_atomic(unfinished / peft_config_file, config);
+  });
 }
 
 }  // namespace tessera::hugging_face

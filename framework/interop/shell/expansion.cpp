@@ -12,6 +12,16 @@ constexpr std::size_t longest_value = std::size_t{4} << 20;
 
 }  // namespace
 
+std::string with_escapes(const std::string& words, std::string_view special) {
+  if (words.find_first_of(special) == std::string::npos) return words;
+  std::string out;
+  for (const char c : words) {
+    if (special.find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
 bool is_space(char c) { return is_blank(c) || c == '\n'; }
 
 Separator separator_at(const std::string& words, std::size_t at, const std::string& separators) {
@@ -34,15 +44,23 @@ class WordMaker {
   void add(const std::vector<Part>& parts) {
     for (const auto& part : parts) add(part);
   }
-  std::vector<std::string> take() {
+  /// A word, and the pattern that it is: what is quoted is escaped.
+  struct Made {
+    std::string words, pattern;
+  };
+  std::vector<Made> take() {
     end();
-    return std::move(words_);
+    return std::move(made_);
   }
 
  private:
   void add(const Part& part) {
     switch (part.kind) {
       case Part::Kind::text:
+        now_.pattern += part.words;
+        now_.words += part.words;
+        begun_ = true;
+        return;
       case Part::Kind::quoted:
         return literal(part.words);
       case Part::Kind::group:
@@ -81,8 +99,9 @@ class WordMaker {
     }
   }
 
+  /// What is no pattern.
   void literal(const std::string& words) {
-    now_ += words;
+    joined(words);
     begun_ = true;
   }
 
@@ -111,7 +130,8 @@ class WordMaker {
 
   /// Beside a list in quotes a word that is empty is none.
   void joined(const std::string& words) {
-    now_ += words;
+    now_.words += words;
+    now_.pattern += with_escapes(words, pattern_characters);
     begun_ = begun_ || !words.empty();
   }
 
@@ -152,21 +172,23 @@ class WordMaker {
         end();
         i = separator.end;
       } else {
-        now_ += value[i++];
+        now_.pattern += value[i];
+        now_.words += value[i++];
         begun_ = true;
       }
     }
   }
 
   void end() {
-    if (begun_) words_.push_back(std::move(now_));
-    now_.clear();
+    if (begun_) made_.push_back(std::move(now_));
+    now_ = {};
     begun_ = false;
   }
 
   ScriptEvaluator& evaluator_;
-  std::vector<std::string> words_;
-  std::string now_, separators_ = " \t\n";
+  std::vector<Made> made_;
+  Made now_;
+  std::string separators_ = " \t\n";
   bool begun_ = false;
 };
 
@@ -185,22 +207,17 @@ std::vector<std::string> ScriptEvaluator::fields(const std::vector<Word>& words)
       step();
       WordMaker maker(*this);
       maker.add(one.parts);
-      const bool globs = option("nullglob") && !option("noglob") && has_glob(one);
       for (auto& made : maker.take()) {
-        if (globs) made = unknown(made);  // nothing, or the files there are
-        step(static_cast<long>(made.size() / 1024));
-        out.push_back(std::move(made));
+        step(static_cast<long>(made.words.size() / 1024));
+        if (!option("noglob") && is_file_pattern(made.pattern, option("extglob")))
+          add_files(out, made.words, made.pattern);
+        else
+          out.push_back(std::move(made.words));
       }
     }
   }
   step(static_cast<long>(out.size() / 8));
   return out;
-}
-
-bool ScriptEvaluator::has_glob(const Word& word) const {
-  return std::any_of(word.parts.begin(), word.parts.end(), [](const Part& part) {
-    return part.kind == Part::Kind::text && part.words.find_first_of("*?[") != std::string::npos;
-  });
 }
 
 std::string ScriptEvaluator::single(const Word& word) {
@@ -213,7 +230,7 @@ std::string ScriptEvaluator::single(const Word& word) {
 
 std::string ScriptEvaluator::pattern(const Word& word) {
   step();
-  return without_places(concat(word.parts, "*?[]\\()|+@!-^"));
+  return without_places(concat(word.parts, pattern_characters));
 }
 
 std::string ScriptEvaluator::expression(const Word& word) {
@@ -223,15 +240,7 @@ std::string ScriptEvaluator::expression(const Word& word) {
 
 std::string ScriptEvaluator::concat(const std::vector<Part>& parts, std::string_view special) {
   std::string out;
-  const auto quote = [special](const std::string& words) {
-    if (special.empty()) return words;
-    std::string escaped;
-    for (const char c : words) {
-      if (special.find(c) != std::string_view::npos) escaped += '\\';
-      escaped += c;
-    }
-    return escaped;
-  };
+  const auto quote = [special](const std::string& words) { return with_escapes(words, special); };
   for (const auto& part : parts) switch (part.kind) {
       case Part::Kind::text:
         out += part.words;

@@ -1,17 +1,15 @@
 #include <algorithm>
-#include <filesystem>
+#include <cctype>
 #include <set>
 
 #include "framework/base/error.h"
-#include "framework/base/files.h"
+#include "framework/interop/shell/program_options.h"
 #include "framework/interop/shell/script_evaluator.h"
 
 // Programs that a script starts, other scripts, and shells inside of commands: bash -c, srun bash -c, sbatch <<EOF.
 
 namespace tessera::shell {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string name_of(const std::string& word) {
   const auto bare = plain(word);
@@ -37,6 +35,12 @@ bool is_shell_script(const std::string& text) {
   return line.find("sh") != std::string::npos && line.find("fish") == std::string::npos;
 }
 
+/// --save, -x: no program has such a name.
+bool is_flag(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' &&
+         (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])) != 0);
+}
+
 /// Programs that start the program which their last words name.
 bool may_start_others(const std::string& word) {
   static const std::set<std::string> known = {
@@ -48,41 +52,6 @@ bool may_start_others(const std::string& word) {
 
 }  // namespace
 
-bool ScriptEvaluator::is_file(const std::string& path, char kind) {
-  if (reading_.written.count(path) != 0) return kind != 'd';
-  std::error_code ignored;
-  if (kind == 'd') return fs::is_directory(path, ignored);
-  return !found_file(path).empty();
-}
-
-std::string ScriptEvaluator::found_file(const std::string& path) const {
-  auto name = without_places(path);
-  const auto here = unknown("${PWD}") + "/";
-  if (name.compare(0, here.size(), here) == 0) name.erase(0, here.size());
-  if (name.empty() || has_unknown(name)) return "";
-  std::error_code ignored;
-  auto folder = name[0] == '/' ? "" : state_.folder + "/";
-  if (folder.compare(0, here.size(), here) == 0) folder.erase(0, here.size());
-  if (has_unknown(folder)) folder.clear();
-  const auto beside = script_folder_.empty() || name[0] == '/' ? "" : script_folder_ + "/";
-  for (const auto& candidate : {folder + name, beside + folder + name, name, beside + name})
-    if (fs::is_regular_file(candidate, ignored)) return candidate;
-  return "";
-}
-
-std::optional<std::string> ScriptEvaluator::text_of_file(const std::string& path) {
-  if (const auto written = reading_.written.find(plain(path)); written != reading_.written.end())
-    return written->second;
-  const auto file = found_file(path);
-  if (file.empty()) return std::nullopt;
-  step(20);
-  try {
-    return read_script_text(file);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
 void ScriptEvaluator::forget_inner_state() {
   std::erase_if(state_.variables, [](const auto& entry) { return !entry.second.exported; });
   state_.functions.clear();
@@ -90,17 +59,20 @@ void ScriptEvaluator::forget_inner_state() {
   state_.options = {"braceexpand"};
   state_.at_exit.clear();
   state_.shifted = 0;
+  state_.name.reset();
 }
 
 Truth ScriptEvaluator::run_script_file(const std::string& path, std::vector<std::string> arguments, bool own_shell) {
   const auto text = text_of_file(without_places(path));
   if (!text) {
-    remark(plain(path) + " is sourced here, but does not exist: what it sets is not known");
+    const bool writes = files_.count(file_key(path)) != 0;
+    remark(plain(path) + " is sourced here, but " +
+           (writes ? "what the script writes to it is not known" : "does not exist: what it sets is not known"));
     doubt_outcome("source " + path);
     return Truth::unknown;
   }
   const ScriptPosition at = at_;
-  const auto name = found_file(path);
+  const auto name = files_.count(file_key(path)) != 0 ? "" : found_file(path);
   reading_.files.push_back(name.empty() ? plain(path) : name);
   const auto number = static_cast<int>(reading_.files.size()) - 1;
   step(static_cast<long>(text->size() / 256));
@@ -137,13 +109,14 @@ std::vector<std::pair<std::string, std::string>> ScriptEvaluator::exported() con
 }
 
 void ScriptEvaluator::run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
-                                 std::vector<std::string> arguments) {
+                                 std::vector<std::string> arguments, const std::string& name) {
   const auto before = copy_of_state();
   const auto prefix = prefix_;
   prefix_.insert(prefix_.end(), words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
   state_.arguments = std::move(arguments);
   state_.arguments_known = true;
   forget_inner_state();
+  if (!name.empty()) state_.name = name;
   run_text(text, at_);
   flow_ = Flow::on;
   state_ = before;
@@ -169,7 +142,7 @@ bool ScriptEvaluator::run_inner_shell(const std::vector<std::string>& words) {
     if (word.empty() || word[0] != '-') break;
     if (!batch && word[1] != '-' && word.back() == 'c' && next + 1 != words.end()) {
       auto arguments = std::vector<std::string>(std::min(next + 3, words.end()), words.end());
-      run_inside(words, count, *(next + 1), std::move(arguments));
+      run_inside(words, count, *(next + 1), std::move(arguments), next + 2 < words.end() ? *(next + 2) : *shell);
       return true;
     }
   }
@@ -178,7 +151,7 @@ bool ScriptEvaluator::run_inner_shell(const std::vector<std::string>& words) {
     run_inside(words, count, *input_, {});
     return true;
   }
-  if (found_file(*next).empty() && reading_.written.count(plain(*next)) == 0) return false;
+  if (!text_of_file(*next)) return false;
   const auto prefix = prefix_;
   prefix_.insert(prefix_.end(), words.begin(), shell);
   run_script_file(*next, {next + 1, words.end()}, true);
@@ -198,7 +171,9 @@ bool ScriptEvaluator::run_other_script(const std::vector<std::string>& words) {
       continue;
     const auto text = text_of_file(name);
     if (!text && ends(name, ".sh")) {
-      remark(plain(name) + " is started here, but does not exist: what it starts is not known");
+      const bool writes = files_.count(file_key(name)) != 0;
+      remark(plain(name) + " is started here, but " +
+             (writes ? "what the script writes to it is not known" : "does not exist: what it starts is not known"));
       return false;
     }
     if (!text || !(ends(name, ".sh") || is_shell_script(*text))) continue;
@@ -222,21 +197,43 @@ void ScriptEvaluator::doubt_program(const std::vector<std::string>& words) {
   doubt_outcome(all.size() > longest ? all.substr(0, longest) + "..." : all);
 }
 
+std::optional<std::string> ScriptEvaluator::tidied_paths(const std::vector<std::string>& words) const {
+  const auto options = program_options(words, {"femnsqLP",
+                                               "",
+                                               {{"canonicalize", 'f'},
+                                                {"canonicalize-existing", 'e'},
+                                                {"canonicalize-missing", 'm'},
+                                                {"no-newline", 'n'},
+                                                {"no-symlinks", 's'},
+                                                {"strip", 's'},
+                                                {"quiet", 'q'}}});
+  if (!options || options->operands.empty()) return std::nullopt;
+  const bool follows = options->has('f') || options->has('e') || options->has('m');
+  if (words[0] == "readlink" && !follows) return std::nullopt;  // prints where a link points
+  std::string out;
+  for (const auto& path : options->operands) {
+    const bool whole = !path.empty() && (path[0] == '/' || path[0] == unknown_begin);
+    out += (whole ? tidy_path(path) : tidy_path(state_.folder + "/" + path)) + "\n";
+  }
+  return out;
+}
+
 Truth ScriptEvaluator::run_program(const std::vector<std::string>& words) {
   auto bare = words;
   for (auto& word : bare) word = without_places(word);
+  if (is_flag(bare[0]))
+    remark(plain(bare[0]) + " begins a command here; is a backslash missing at the end of the line before?");
+  if (name_of(bare[0]) == "xargs")
+    if (const auto out = run_xargs(words)) return *out;
   std::optional<std::string> output;
-  if (bare[0] == "cat" && bare.size() == 2 && bare[1] != "-")
-    output = text_of_file(bare[1]);
-  else if ((bare[0] == "readlink" || bare[0] == "realpath") && bare.size() > 1)
-    output = (bare.back()[0] == '/' || bare.back()[0] == unknown_begin ? bare.back()
-                                                                       : tidy_path(state_.folder + "/" + bare.back())) +
-             "\n";
+  if (bare[0] == "cat" && bare.size() > 1)
+    output = joined_files(bare);
+  else if (bare[0] == "readlink" || bare[0] == "realpath")
+    output = tidied_paths(bare);
   else
     output = output_of(bare, input_);
-  if (bare[0] == "tee" && input_)
-    for (std::size_t i = 1; i < bare.size(); ++i)
-      if (bare[i][0] != '-') write_file(bare[i], {*input_, true}, false);
+  if (bare[0] == "tee") write_tee(bare);
+  if (name_of(bare[0]) == "rm" || name_of(bare[0]) == "unlink") remove_files(bare);
   if (output) {
     emit(*output);
     return Truth::yes;

@@ -30,6 +30,7 @@ bool is_number(const std::string& words) {
 }
 
 std::optional<std::string> ScriptEvaluator::argument(int number) {
+  if (number == 0 && state_.name) return state_.name;
   if (number == 0) return reading_.files.at(static_cast<std::size_t>(at_.file));
   const auto index = static_cast<std::size_t>(number - 1);
   if (index < state_.arguments.size() && state_.arguments[index].find('\0') == std::string::npos)
@@ -61,7 +62,7 @@ std::optional<std::string> ScriptEvaluator::special(const std::string& name) {
 
 std::optional<std::string> ScriptEvaluator::special_list(const std::string& name, long long index) {
   const auto depth = static_cast<long long>(state_.calls.size());
-  if (name == "BASH_SOURCE" && index == 0) return argument(0);
+  if (name == "BASH_SOURCE" && index == 0) return reading_.files.at(static_cast<std::size_t>(at_.file));
   if (index < 0 || index > depth || depth == 0) return std::nullopt;
   const auto* const call = index < depth ? &state_.calls[static_cast<std::size_t>(depth - 1 - index)] : nullptr;
   if (name == "FUNCNAME") return call ? call->name : "main";

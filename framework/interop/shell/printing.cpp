@@ -216,7 +216,8 @@ class Printf {
       precise = precise || format_[i] == '.';
       spec += format_[i] == '*' ? std::to_string(number()) : std::string(1, format_[i]);
     }
-    if (i >= format_.size() || spec.size() > 20) return known_ = false;
+    // A width or precision of seven digits is a mistake, and takes that much memory.
+    if (i >= format_.size() || spec.size() > 20 || longest_number(spec) > 6) return known_ = false;
     const char kind = format_[i++];
     if (std::string_view("diouxXc").find(kind) < 7 && kind != 'c') return print_number(spec, kind);
     if (std::string_view("eEfFgGaA").find(kind) < 8) return print_real(spec, kind);
@@ -232,6 +233,12 @@ class Printf {
     }
     out_ += word;
     return !ends;
+  }
+
+  static std::size_t longest_number(const std::string& spec) {
+    std::size_t longest = 0, now = 0;
+    for (const char c : spec) longest = std::max(longest, now = c >= '0' && c <= '9' ? now + 1 : 0);
+    return longest;
   }
 
   bool print_number(const std::string& spec, char kind) {
@@ -251,13 +258,13 @@ class Printf {
 
   template <class Value>
   static std::string printed(const std::string& spec, Value value) {
-    constexpr std::size_t largest = 4096;
-    std::string out(largest, '\0');
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    const auto length = std::snprintf(out.data(), out.size(), spec.c_str(), value);
+    const auto length = static_cast<std::size_t>(std::max(std::snprintf(nullptr, 0, spec.c_str(), value), 0));
+    std::string out(length + 1, '\0');
+    std::snprintf(out.data(), out.size(), spec.c_str(), value);
 #pragma GCC diagnostic pop
-    out.resize(std::min(largest - 1, static_cast<std::size_t>(std::max(length, 0))));
+    out.resize(length);
     return out;
   }
 

@@ -1,10 +1,9 @@
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
-#include <map>
 #include <set>
 #include <sstream>
 
+#include "framework/interop/shell/program_options.h"
 #include "framework/interop/shell/script_evaluator.h"
 
 // What small programs print whose output only depends on their words and their input.
@@ -49,11 +48,24 @@ std::string basename(std::string path, const std::string& suffix) {
   return path;
 }
 
-/// Words that are no options.
-Words operands(const Words& words) {
-  Words out;
-  for (std::size_t i = 1; i < words.size(); ++i)
-    if (words[i].empty() || words[i][0] != '-' || words[i].size() == 1) out.push_back(words[i]);
+/// One path or more; each gives a line.
+Input basenames(const Words& words) {
+  const auto options = program_options(words, {"a", "s", {{"multiple", 'a'}, {"suffix", 's'}}});
+  if (!options || options->operands.empty()) return std::nullopt;
+  const auto& paths = options->operands;
+  const bool many = options->has('a') || options->has('s');
+  if (!many && paths.size() > 2) return std::nullopt;
+  if (!many) return basename(paths[0], paths.size() == 2 ? paths[1] : "") + "\n";
+  std::string out;
+  for (const auto& path : paths) out += basename(path, options->has('s') ? options->given.at('s') : "") + "\n";
+  return out;
+}
+
+Input dirnames(const Words& words) {
+  const auto options = program_options(words, {});
+  if (!options || options->operands.empty()) return std::nullopt;
+  std::string out;
+  for (const auto& path : options->operands) out += dirname(path) + "\n";
   return out;
 }
 
@@ -81,7 +93,7 @@ Input sequence(const Words& words) {
   if (step == 0 || std::abs((to - from) / step) > most) return std::nullopt;
   std::string out;
   for (long i = from; step > 0 ? i <= to : i >= to; i += step) out += (out.empty() ? "" : between) + std::to_string(i);
-  return out + "\n";
+  return out.empty() ? "" : out + "\n";
 }
 
 /// expr A + B, from left to right as far as this knows it: one operation of two numbers.
@@ -107,101 +119,6 @@ Input expr(const Words& words) {
   }
 }
 
-/// "a-z\n" -> all its characters
-std::string characters(const std::string& set) {
-  if (set == "[:upper:]" || set == "[:lower:]") return characters(set == "[:upper:]" ? "A-Z" : "a-z");
-  if (set == "[:space:]") return " \t\n\r";
-  std::string out;
-  for (std::size_t i = 0; i < set.size(); ++i) {
-    if (set[i] == '\\' && i + 1 < set.size()) {
-      ++i;
-      out += set[i] == 'n' ? '\n' : set[i] == 't' ? '\t' : set[i] == 'r' ? '\r' : set[i];
-    } else if (i + 2 < set.size() && set[i + 1] == '-' && set[i] < set[i + 2]) {
-      for (int c = set[i]; c <= set[i + 2]; ++c) out += static_cast<char>(c);
-      i += 2;
-    } else {
-      out += set[i];
-    }
-  }
-  return out;
-}
-
-Input translated(const Words& words, const std::string& input) {
-  const auto sets = operands(words);
-  const bool deletes = words.size() > 1 && words[1] == "-d";
-  if (words.size() != sets.size() + (deletes ? 2 : 1) || sets.size() != (deletes ? 1U : 2U)) return std::nullopt;
-  const auto from = characters(sets[0]), to = deletes ? "" : characters(sets[1]);
-  std::string out;
-  for (const char c : input) {
-    const auto at = from.find(c);
-    if (at == std::string::npos)
-      out += c;
-    else if (!to.empty())
-      out += to[std::min(at, to.size() - 1)];
-  }
-  return out;
-}
-
-Words lines_of(const std::string& words) {
-  Words out;
-  std::istringstream in(words);
-  for (std::string line; std::getline(in, line);) out.push_back(line);
-  return out;
-}
-
-/// cut -dX -fN
-Input cut(const Words& words, const std::string& input) {
-  std::string options;
-  for (std::size_t i = 1; i < words.size(); ++i) options += words[i] + '\n';
-  const auto argument = [&options](const std::string& name) {
-    auto at = options.find(name);
-    if (at == std::string::npos) return std::string();
-    at += name.size();
-    if (at + 1 < options.size() && options[at] == '\n') ++at;
-    return options.substr(at, options.find('\n', at) - at);
-  };
-  const auto separator = argument("-d"), field = argument("-f");
-  if (separator.size() != 1 || field.empty() || field.find_first_not_of("0123456789") != std::string::npos ||
-      field.size() > 4)
-    return std::nullopt;
-  std::string out;
-  for (const auto& line : lines_of(input)) {
-    std::size_t begin = 0;
-    const auto wanted = std::atoi(field.c_str());
-    for (int i = 1; i < wanted && begin != std::string::npos; ++i) {
-      const auto next = line.find(separator, begin);
-      begin = next == std::string::npos ? next : next + 1;
-    }
-    if (line.find(separator) == std::string::npos) begin = 0;
-    if (begin != std::string::npos) out += line.substr(begin, line.find(separator, begin) - begin);
-    out += '\n';
-  }
-  return out;
-}
-
-Input counted(const Words& words, const std::string& input) {
-  if (words.size() != 2) return std::nullopt;
-  std::istringstream in(input);
-  long count = 0;
-  if (words[1] == "-l") return std::to_string(std::count(input.begin(), input.end(), '\n')) + "\n";
-  for (std::string word; in >> word;) ++count;
-  return words[1] == "-w" ? Input(std::to_string(count) + "\n") : std::nullopt;
-}
-
-/// head -n N, head -N, tail ...
-Input ends(const Words& words, const std::string& input) {
-  std::string number = words.size() == 3 && words[1] == "-n" ? words[2] : words.size() == 2 ? words[1].substr(1) : "10";
-  if (words.size() > 3 || number.empty() || number.size() > 6 ||
-      number.find_first_not_of("0123456789") != std::string::npos)
-    return std::nullopt;
-  const auto lines = lines_of(input);
-  const auto count = std::min<std::size_t>(static_cast<std::size_t>(std::atoi(number.c_str())), lines.size());
-  std::string out;
-  const auto first = words[0] == "head" ? 0 : lines.size() - count;
-  for (auto i = first; i < first + count; ++i) out += lines[i] + "\n";
-  return out;
-}
-
 }  // namespace
 
 bool is_known_program(const std::string& name) {
@@ -212,10 +129,8 @@ bool is_known_program(const std::string& name) {
 
 std::optional<std::string> output_of(const std::vector<std::string>& words, const std::optional<std::string>& input) {
   const auto& name = words[0];
-  const auto rest = operands(words);
-  if (name == "dirname" && rest.size() == 1) return dirname(rest[0]) + "\n";
-  if (name == "basename" && !rest.empty() && rest.size() <= 2)
-    return basename(rest[0], rest.size() == 2 ? rest[1] : "") + "\n";
+  if (name == "dirname") return dirnames(words);
+  if (name == "basename") return basenames(words);
   if (name == "seq") return sequence(words);
   if (name == "expr") return expr(words);
   if (!input || std::any_of(words.begin(), words.end(), [](const auto& word) { return has_unknown(word); }))
@@ -223,18 +138,7 @@ std::optional<std::string> output_of(const std::vector<std::string>& words, cons
   if (name == "cat" && words.size() == 1) return input;
   if (name == "tee") return input;
   if (has_unknown(*input)) return std::nullopt;
-  const auto bare = without_places(*input);
-  if (name == "tr") return translated(words, bare);
-  if (name == "cut") return cut(words, bare);
-  if (name == "wc") return counted(words, bare);
-  if (name == "head" || name == "tail") return ends(words, bare);
-  if (name == "xargs" && words.size() == 1) {
-    std::string out;
-    std::istringstream in(bare);
-    for (std::string word; in >> word;) out += (out.empty() ? "" : " ") + word;
-    return out + "\n";
-  }
-  return std::nullopt;
+  return filtered(words, without_places(*input));
 }
 
 }  // namespace tessera::shell

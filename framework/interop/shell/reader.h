@@ -54,7 +54,7 @@ struct Reading {
   std::vector<Decision> decisions;   ///< each condition once
   std::vector<Assumed> assumed;      ///< each variable once
   std::vector<Remark> remarks;       ///< text that was interpreted as intended, not as Bash reads it
-  std::map<std::string, std::string> written;  ///< name -> text of files that the script writes, if the text is known
+  std::map<std::string, std::string> written;  ///< path -> text of files that the script writes, if known
   std::string error;                           ///< why the evaluation stopped before the end; empty: it did not
   ScriptPosition error_at;
   long steps = 0;  ///< amount of work, see follow_script

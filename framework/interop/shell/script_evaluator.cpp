@@ -259,17 +259,6 @@ void ScriptEvaluator::read_input(const Redirect& redirect) {
   if (!input_ && redirect.op == "<") input_ = text_of_file(without_places(single(redirect.target)));
 }
 
-void ScriptEvaluator::write_file(const std::string& name, const Output& output, bool append) {
-  if (name.compare(0, 5, "/dev/") == 0) return;
-  const auto key = plain(name);
-  if (!output.known) {
-    reading_.written.erase(key);
-    return;
-  }
-  const auto before = append ? text_of_file(name).value_or("") : "";
-  reading_.written[key] = before + output.words;
-}
-
 Truth ScriptEvaluator::run_simple(const Node& node) {
   exact_ =
       exact_ && node.kind != Node::Kind::simple && node.kind != Node::Kind::test && node.kind != Node::Kind::arithmetic;

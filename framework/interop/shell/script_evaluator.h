@@ -12,7 +12,8 @@
 #include "framework/interop/shell/variable.h"
 
 // Implementation of follow_script. Functions of ScriptEvaluator are in script_evaluator.cpp (commands), control.cpp
-// (if, loops, case), expansion.cpp and parameter_value.cpp (words), builtins.cpp, variables.cpp and programs.cpp.
+// (if, loops, case), expansion.cpp, file_patterns.cpp and parameter_value.cpp (words), script_files.cpp (what is read
+// and written), inner_shells.cpp and xargs.cpp (programs), builtins.cpp and variables.cpp.
 
 namespace tessera::shell {
 
@@ -49,8 +50,9 @@ struct State {
   std::string folder;                  ///< the working directory; the initial one is the unknown ${PWD}
   std::map<std::string, Tree> functions;
   std::vector<Call> calls;
-  std::set<std::string> options;  ///< of set and shopt, those that are on: "errexit", "nullglob"
-  std::string at_exit;            ///< trap ... EXIT
+  std::set<std::string> options;    ///< of set and shopt, those that are on: "errexit", "nullglob"
+  std::string at_exit;              ///< trap ... EXIT
+  std::optional<std::string> name;  ///< $0 of bash -c; nothing: the file that is read
 };
 
 /// Collects the output of commands.
@@ -129,6 +131,11 @@ class ScriptEvaluator {
   std::optional<std::string> output_of_stream(const Word& word);
   void run_at_exit();
   Truth run_program(const std::vector<std::string>& words);
+  /// The output of readlink -f and realpath.
+  std::optional<std::string> tidied_paths(const std::vector<std::string>& words) const;
+  void write_tee(const std::vector<std::string>& words);
+  /// Starts what xargs starts with the words of its input. Nothing: its options, or what it is to print, are not known.
+  std::optional<Truth> run_xargs(const std::vector<std::string>& words);
   /// Notes that the output of a program is unknown because of unknown values in its words and input, if it is a program
   /// whose output follows from them.
   void doubt_program(const std::vector<std::string>& words);
@@ -138,9 +145,9 @@ class ScriptEvaluator {
   bool run_other_script(const std::vector<std::string>& words);
   /// A shell of its own has the exported variables only.
   void forget_inner_state();
-  /// The commands in `text`, started by the first `count` of `words`.
+  /// The commands in `text`, started by the first `count` of `words`. `name`: $0, if it is not the file.
   void run_inside(const std::vector<std::string>& words, std::size_t count, const std::string& text,
-                  std::vector<std::string> arguments);
+                  std::vector<std::string> arguments, const std::string& name = "");
   std::vector<std::pair<std::string, std::string>> exported() const;
   /// Adds the names that a script assigns: as long as they are not set they are empty, not unknown.
   void learn(ParsedScript& script);
@@ -174,8 +181,11 @@ class ScriptEvaluator {
 
   // words
   std::vector<std::string> fields(const std::vector<Word>& words);
-  /// Whether a word names files by a pattern.
-  bool has_glob(const Word& word) const;
+  /// Adds the files that match a word; `pattern` is the word with what is quoted escaped. Without such files the word
+  /// stands for itself, with a remark where the words of the command matter.
+  void add_files(std::vector<std::string>& out, const std::string& words, const std::string& pattern);
+  /// Existing files that match, sorted by their bytes. Nothing: there are none, or the folder is not known.
+  std::optional<std::vector<std::string>> files_that_match(const std::string& pattern);
   std::string single(const Word& word);
   /// Quoted text is escaped, so that it stands for itself.
   std::string pattern(const Word& word);
@@ -302,6 +312,14 @@ class ScriptEvaluator {
   /// The text of a file that the script wrote or that exists.
   std::optional<std::string> text_of_file(const std::string& path);
   std::string found_file(const std::string& path) const;  ///< path of the existing file; empty if there is none
+  /// The one spelling of a path, relative to the initial working directory, whichever the current one is.
+  std::string file_key(const std::string& path) const;
+  bool is_removed(const std::string& key) const;  ///< by the script, and it did not write it again
+  void remove_files(const std::vector<std::string>& words);
+  /// The output of cat with files.
+  std::optional<std::string> joined_files(const std::vector<std::string>& words);
+  /// Adds the files written by the script that match `pattern`.
+  void add_written(std::vector<std::string>& out, const std::string& pattern) const;
 
   Reading reading_;
   const Choices& choices_;
@@ -316,8 +334,10 @@ class ScriptEvaluator {
   int levels_ = 0;                                       ///< number of loops to leave
   Output* output_ = nullptr;
   std::optional<std::string> input_;
-  std::map<Decision, std::size_t> decided_;  ///< index in Reading::decisions
-  std::set<std::string> assigned_;           ///< names assigned anywhere in the scripts
+  std::map<std::string, std::optional<std::string>> files_;  ///< those that the script writes; nothing: unknown text
+  std::set<std::string> removed_;                            ///< files and folders that it removes
+  std::map<Decision, std::size_t> decided_;                  ///< index in Reading::decisions
+  std::set<std::string> assigned_;                           ///< names assigned anywhere in the scripts
   int depth_ = 0, substitutions_ = 0;
   int code_ = 0;        ///< exit status of the last command; -1: unknown
   bool exact_ = false;  ///< `exit 3` or `return 3` gave it
@@ -385,6 +405,13 @@ struct Separator {
   bool ends_empty_word;
 };
 Separator separator_at(const std::string& words, std::size_t at, const std::string& separators);
+
+/// Whether a word, with what is quoted escaped, is a pattern of file names. `extended`: @(a|b) counts too.
+bool is_file_pattern(const std::string& pattern, bool extended);
+/// Characters that are escaped in a pattern where they are quoted.
+constexpr std::string_view pattern_characters = "*?[]\\()|+@!-^";
+/// `words` with a backslash before each of the `special` characters.
+std::string with_escapes(const std::string& words, std::string_view special);
 
 /// The words to which {a,b} and {1..8} in a word expand.
 std::vector<Word> expand_braces(const Word& word);

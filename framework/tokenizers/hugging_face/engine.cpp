@@ -271,6 +271,21 @@ void Engine::set_split_special_tokens(bool split) {
   refresh_finders();
 }
 
+// Templates and other normalizers add to a text, or take from its ends. A token with lstrip takes the line end before
+// it.
+bool Engine::may_be_cut_at_lines() const {
+  const auto spans_lines = [](const AddedToken& token) {
+    return token.lstrip || token.content.find('\n') != std::string::npos;
+  };
+  if (!templates_.empty() || !keeps_ascii_ || std::any_of(added_.begin(), added_.end(), spans_lines)) return false;
+  using Step = std::unique_ptr<PreTokenizer>;
+  const auto& steps = pre_tokenizers_.steps;
+  if (std::any_of(steps.begin(), steps.end(), [](const Step& step) { return step->depends_on_start(); })) return false;
+  const auto is_other = [](const Step& step) { return step->at_line_end() != AtLineEnd::kept; };
+  const auto decides = std::find_if(steps.begin(), steps.end(), is_other);
+  return decides != steps.end() && (*decides)->at_line_end() == AtLineEnd::cut;
+}
+
 std::optional<std::int32_t> Engine::find(std::string_view token) const {
   const auto added = by_content_.find(std::string(token));
   if (added != by_content_.end()) return added->second;

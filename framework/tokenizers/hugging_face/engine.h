@@ -39,6 +39,9 @@ class Engine {
   /// The token in the file's padding section; empty: there is none.
   const std::string& padding_token() const { return padding_token_; }
 
+  /// See Tokenizer. True only if that is known of every step: a text of a million lines is then cut into parts.
+  bool may_be_cut_at_lines() const;
+
   std::unique_ptr<Tokenizer::Encoder> encoder() const;
   std::unique_ptr<Tokenizer::Decoder> decoder() const;
   std::string piece(std::int32_t id) const;

@@ -146,6 +146,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
     if (!template_mistake_.empty()) throw ConfigError(template_mistake_);
     return chat_template_;
   }
+  bool may_be_cut_at_lines() const override { return engine_->may_be_cut_at_lines(); }
   bool splits_special_tokens() const override { return splits_special_tokens_; }
   Identity identity() const override {
     Identity all{"_HuggingFaceTokenizer", {given_}, {}};

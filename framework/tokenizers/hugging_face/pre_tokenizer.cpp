@@ -1,5 +1,6 @@
 #include "framework/tokenizers/hugging_face/pre_tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 
@@ -22,6 +23,24 @@ constexpr std::string_view known_pre_tokenizers =
     "Whitespace, WhitespaceSplit";
 constexpr std::string_view gpt2_pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// Expressions of many models besides GPT-2's; the first ones keep line ends, the others cut there.
+constexpr std::size_t expressions_that_keep_lines = 2;
+constexpr std::array<std::string_view, 8> known_expressions = {
+    R"(\p{N}{1,3})",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    R"([\r\n])",
+    R"([!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+    R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3})"
+    R"(| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
@@ -110,6 +129,11 @@ class ByCharacter final : public PreTokenizer {
   void split(Piece piece, std::string&, const Visit<Piece>& sink) const override {
     split_characters(piece, behavior_, sink, test_);
   }
+  AtLineEnd at_line_end() const override {
+    if (behavior_ == Behavior::merged_with_previous || behavior_ == Behavior::merged_with_next)
+      return AtLineEnd::unknown;
+    return test_('\n') && behavior_ != Behavior::contiguous ? AtLineEnd::cut : AtLineEnd::kept;
+  }
 
  private:
   std::function<bool(char32_t)> test_;
@@ -119,6 +143,7 @@ class ByCharacter final : public PreTokenizer {
 // \w+|[^\w\s]+ are the pieces.
 class Whitespace final : public PreTokenizer {
  public:
+  AtLineEnd at_line_end() const override { return AtLineEnd::cut; }
   void split(Piece piece, std::string&, const Visit<Piece>& sink) const override {
     const auto &word = unicode::property(Property::rust_word), &space = unicode::property(Property::white_space);
     const auto kind = [&](char32_t code) { return word.has(code) ? 1 : space.has(code) ? 0 : 2; };
@@ -142,8 +167,11 @@ class Whitespace final : public PreTokenizer {
 
 class SplitByRegex final : public PreTokenizer {
  public:
-  SplitByRegex(unicode::Regex regex, Behavior behavior, bool invert)
-      : regex_(std::move(regex)), behavior_(behavior), invert_(invert) {}
+  SplitByRegex(unicode::Regex regex, Behavior behavior, bool invert, AtLineEnd at_line_end = AtLineEnd::unknown)
+      : regex_(std::move(regex)), behavior_(behavior), invert_(invert), at_line_end_(at_line_end) {}
+  AtLineEnd at_line_end() const override {
+    return behavior_ == Behavior::isolated && !invert_ ? at_line_end_ : AtLineEnd::unknown;
+  }
   void split(Piece piece, std::string&, const Visit<Piece>& sink) const override {
     BehaviorSplitter parts(piece, behavior_, invert_, sink);
     unicode::Regex::Finder finder(regex_, piece.text);
@@ -155,11 +183,13 @@ class SplitByRegex final : public PreTokenizer {
   unicode::Regex regex_;
   Behavior behavior_;
   bool invert_;
+  AtLineEnd at_line_end_;
 };
 
 // GPT-2's expression matches every text without a gap, and next_piece is much faster than a regular expression.
 class SplitAsGpt2 final : public PreTokenizer {
  public:
+  AtLineEnd at_line_end() const override { return AtLineEnd::cut; }
   void split(Piece piece, std::string&, const Visit<Piece>& sink) const override {
     for (std::size_t at = 0; at < piece.text.size();) {
       const auto size = unicode::next_piece(classes(), piece.text, at);
@@ -214,6 +244,7 @@ class MetaspacePreTokenizer final : public PreTokenizer {
   enum class Scheme { first, never, always };
   MetaspacePreTokenizer(std::string replacement, Scheme scheme, bool splits)
       : replacement_(std::move(replacement)), scheme_(scheme), splits_(splits) {}
+  bool depends_on_start() const override { return scheme_ == Scheme::first; }
 
   void split(Piece piece, std::string& spelt, const Visit<Piece>& sink) const override {
     spelt.clear();
@@ -324,6 +355,13 @@ class PreTokenizerMaker {
     return [&set](char32_t code) { return set.has(code); };
   }
 
+  static AtLineEnd at_line_end_of(std::string_view expression) {
+    const auto& all = known_expressions;
+    const auto at = static_cast<std::size_t>(std::find(all.begin(), all.end(), expression) - all.begin());
+    if (at == all.size()) return AtLineEnd::unknown;
+    return at < expressions_that_keep_lines ? AtLineEnd::kept : AtLineEnd::cut;
+  }
+
   static char32_t one_character(const JsonValue& value) {
     const auto words = value.text();
     if (words.empty() || unicode::character_at(words, 0).length != words.size()) value.refuse("expected one character");
@@ -342,7 +380,7 @@ class PreTokenizerMaker {
     if (expression == gpt2_pattern && (behavior == Behavior::isolated || (behavior == Behavior::removed && invert)))
       put<SplitAsGpt2>();
     else
-      put<SplitByRegex>(unicode::Regex(expression), behavior, invert);
+      put<SplitByRegex>(unicode::Regex(expression), behavior, invert, at_line_end_of(expression));
   }
 
   void metaspace(const JsonValue& entry) {

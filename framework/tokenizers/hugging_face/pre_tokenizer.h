@@ -21,6 +21,13 @@ struct Piece {
   }
 };
 
+/// What a step does with a text at a line end between two ASCII characters that are no blanks (files::cut_long_text()).
+enum class AtLineEnd {
+  cut,     ///< cuts behind it; the parts of both sides are as if each side were a text
+  kept,    ///< the same, but the parts beside the line end may be one part
+  unknown  ///< nothing is known
+};
+
 /// One step that splits pieces into smaller ones. Const and thread-safe.
 class PreTokenizer {
  public:
@@ -28,6 +35,9 @@ class PreTokenizer {
   /// Calls `sink` for each part of `piece` in order; parts may be empty. `spelt` is working memory to which the parts
   /// may refer, until the next call with the same memory.
   virtual void split(Piece piece, std::string& spelt, const Visit<Piece>& sink) const = 0;
+  virtual AtLineEnd at_line_end() const { return AtLineEnd::unknown; }
+  /// Whether the parts of a piece depend on Piece::from_start.
+  virtual bool depends_on_start() const { return false; }
 };
 
 /// The steps of the entry `pre_tokenizer`, with nested sequences flattened.

@@ -22,6 +22,9 @@ void redirect(TrainingOptions& o) {
   o.ckpt_format = o.ckpt_convert_format;
   o.exit_on_missing_checkpoint = true;
   o.non_persistent_save_interval.reset();
+  o.non_persistent_ckpt_type.reset();
+  o.non_persistent_global_ckpt_dir.reset();
+  o.non_persistent_local_ckpt_dir.reset();
 }
 
 void refuse_existing(const TrainingSetup& setup) {

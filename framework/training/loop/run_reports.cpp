@@ -204,7 +204,7 @@ reporting::RunLogOptions RunReports::log_options() {
   options.routed_layers = auxiliary_.routed_layers();
   options.ranks = static_cast<std::size_t>(run_.world.size());
   options.events_per_layer = run_.work.auxiliary().extents().per_layer;
-  options.name = std::filesystem::path(o_.output_dir).lexically_normal().filename().string();
+  options.name = name_of_folder(o_.output_dir);
   options.prometheus_file = o_.prometheus_file;
   options.wandb_folder = o_.wandb_save_dir;
   if (!o_.wandb_project.empty())

@@ -29,7 +29,7 @@ void RunSaving::resumed() {
 void RunSaving::begin_iteration() {
   const auto micro_batches = run_.next_step().micro_batches;
   auto& before = run_.numbers.micro_batches;
-  if (o_.save_interval && before > 0 && micro_batches != before) save_now(false);
+  if (o_.save_interval.value_or(0) > 0 && before > 0 && micro_batches != before) save_now(false);
   before = micro_batches;
 }
 
@@ -73,6 +73,7 @@ bool RunSaving::save_now(bool wait, SaveKind kind) {
       if (!is_checked_later) open_save_->approve();
     } else {
       training::save(run_.setup, run_.state, run_.threads, run_.progress, kind);
+      took_ = save_began_.seconds();
       stood_still_ = still.seconds();
       saved(iteration, kind);
       run_.commit();
@@ -97,7 +98,7 @@ void RunSaving::saved(std::int64_t iteration, SaveKind kind) {
                 {{"path", run_.last_checkpoint()},
                  {"format", kind == SaveKind::persistent ? o_.ckpt_format.value_or("tessera") : "tessera"},
                  {"bytes", reports_.log() ? bytes_in(run_.saved_last) : 0},
-                 {"seconds", save_began_.seconds()},
+                 {"seconds", took_},
                  {"stall_seconds", stood_still_},
                  {"async", iteration == open_save_at_}});
   reports_.saved(iteration);
@@ -150,6 +151,7 @@ void RunSaving::end_save(const Stopwatch& still) {
   const auto job = std::move(open_save_);
   try {
     job->finish();
+    took_ = save_began_.seconds();
     stood_still_ += still.seconds();
     saved(open_save_at_, open_save_kind_);
   } catch (const IoError& error) {

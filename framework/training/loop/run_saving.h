@@ -53,6 +53,7 @@ class RunSaving final : public Participant {
   bool has_non_persistent_ = false;     ///< this start of the run has saved a non-persistent checkpoint
   bool told_of_slow_saves_ = false;
   Stopwatch save_began_;    ///< when the save that is told next began
+  double took_ = 0;         ///< seconds until it was complete, without those that it takes to tell of it
   double stood_still_ = 0;  ///< seconds in which training stood still for it
 };
 

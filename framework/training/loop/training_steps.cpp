@@ -82,6 +82,11 @@ void TrainingSteps::read_rejected() {
   for (const auto& [begin, end] : found.ranges()) {
     if (end <= run_.progress.iteration) continue;
     run_.progress.findings.skip.add(begin, end);
+    if (run_.progress.findings.skip.ranges().size() > checkpoint::IterationSet::most_ranges)
+      throw ConfigError(text("training_config.result_rejected_tracker_filename: ", file.string(),
+                             " rejects iterations ", "after ", run_.progress.iteration, " in more than ",
+                             checkpoint::IterationSet::most_ranges,
+                             " ranges, the most that a run can skip; delete lines of it"));
     reports_.note(text(file.string(), ": iterations ", begin + 1, " to ", end, " are skipped"));
   }
 }
@@ -239,7 +244,8 @@ void TrainingSteps::advance(const StepIntent& intent, std::int64_t samples) {
 
 std::string TrainingSteps::reason_to_stop() {
   run_.stop.agree();
-  return run_.stop.reason(run_.progress.iteration);
+  // A run that has just gone back makes steps before an interval ends it.
+  return run_.numbers.stepped || run_.stop.asked() ? run_.stop.reason(run_.progress.iteration) : "";
 }
 
 /// Ends the run with an error that names what is wrong. Collective.

@@ -202,7 +202,8 @@ void describe_evaluation(options::Schema<O>& s) {
       .at_least(0)
       .at_most(options::most_steps)
       .unit("steps")
-      .matters_when([](const O& o) { return o.eval_iters > 0; }, "`eval_iters` is not above 0");
+      .matters_when([](const O& o) { return o.eval_iters > 0 || o.full_validation; },
+                    "`eval_iters` is not above 0, and `full_validation` is false");
   s.option("eval_iters", &O::eval_iters, "Number of global batches per evaluation; 0 or negative: no evaluation.")
       .at_least(-1000000000)
       .at_most(1000000000);

@@ -7,6 +7,7 @@
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
 #include "framework/nn/adapter.h"
+#include "framework/training/saving/after_loading.h"
 #include "framework/training/saving/rates.h"
 #include "framework/training/saving/run_checkpoints.h"
 #include "framework/training/saving/shared_loading.h"
@@ -143,6 +144,7 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
   } else {
     map_frozen(given, state, weights, notes);
     draw_lacking(given, o, state.frozen());
+    keep_origin(given, o, state);
   }
   weights.insert(weights.end(), slots.begin(), slots.end());
   return {std::move(progress), std::move(weights)};
@@ -150,8 +152,9 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
 
 /// When everything has been read.
 void finish_continuing(const checkpoint::OpenedCheckpoint& given, checkpoint::Progress progress, TrainingSetup& setup,
-                       Restored& out) {
+                       ModelState& state, Restored& out) {
   const auto& o = setup.options;
+  clear_state_of_frozen(setup.model.trained, state);
   if (o.no_load_optim)
     progress.updates = 0;
   else
@@ -179,6 +182,7 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
     naming_options(since, [&] { checkpoint::must_fit(given, without_score_head(given, all, true)); });
   judge_changes(given, since, {.progress = false, .optimizer_state = false}, setup.options, notes);
   auto changes = load_frozen(given, setup, state, out.base);
+  keep_origin(given, setup.options, state);
   auto trained = without_new_adapters(given, state.trained_ranges());
   if (!setup.model.upcycles) leave_out_lacking(given, setup.options, trained);
   const auto fits = left_out ? checkpoint::with_paddings_of(given, trained, setup.model.tokens) : all;
@@ -209,14 +213,9 @@ std::string continue_together(const checkpoint::FoundCheckpoint& found, Training
     next = begin_continuing(*given, given->progress().value_or(checkpoint::Progress{}), setup, state, out);
   });
   if (damage.empty()) damage = load_together(world, *given, next.wanted, setup.options.crc_check);
-  if (damage.empty()) comm::together(world, "loading", [&] { finish_continuing(*given, next.progress, setup, out); });
+  if (damage.empty())
+    comm::together(world, "loading", [&] { finish_continuing(*given, next.progress, setup, state, out); });
   return damage;
-}
-
-/// After a checkpoint was found to be damaged while it was read.
-void forget_what_was_read(ModelState& state) {
-  state.frozen().unmap();
-  for (const auto& range : state.optimizer_ranges()) std::ranges::fill(range.tensor.raw(), std::byte{0});
 }
 
 /// A checkpoint in another format than that in which the run saves continues it as well.
@@ -318,7 +317,7 @@ void draw(const TrainingSetup& setup, ModelState& state, kernels::Threads& threa
 void load_given(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const std::filesystem::path& place,
                 Restored& out) {
   const auto& o = setup.options;
-  const auto given = open_any(setup, place, out.notes, setup.model.weights_alone ? std::nullopt : o.ckpt_step);
+  const auto given = open_any(setup, place, out.notes, step_of_given(setup));
   if (!given) {
     out.notes.push_back(text("no checkpoint in ", place.string(), " yet: starting from scratch"));
     return draw(setup, state, threads);
@@ -338,7 +337,7 @@ void load_given(TrainingSetup& setup, ModelState& state, kernels::Threads& threa
   auto next = begin_continuing(*given, *progress, setup, state, out);
   for (const auto& range : next.wanted) given->read_box(range);
   if (o.override_ckpt_iteration) override_iteration(next.progress, setup, out.notes);
-  finish_continuing(*given, std::move(next.progress), setup, out);
+  finish_continuing(*given, std::move(next.progress), setup, state, out);
   out.continues = is_of_run_folder(o, place);
 }
 
@@ -447,10 +446,12 @@ std::vector<std::string> restore_frozen(const TrainingSetup& setup, ModelState& 
       notes = load_frozen(*saved, setup, state, base);
       return;
     }
-    const auto given = o.load_checkpoint ? open_any(setup, folder.given_checkpoint(), notes, o.ckpt_step) : nullptr;
+    const auto given =
+        o.load_checkpoint ? open_any(setup, folder.given_checkpoint(), notes, step_of_given(setup)) : nullptr;
     if (!given || setup.model.upcycles) state.frozen().initialise(threads, static_cast<std::uint64_t>(o.seed));
     if (!given) return;
     const auto more = load_frozen(*given, setup, state, base);
+    keep_origin(*given, o, state);
     notes.insert(notes.end(), more.begin(), more.end());
   });
   if (base) check_base(setup.model.processes.world, state, threads, *base);

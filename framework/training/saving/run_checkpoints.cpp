@@ -7,11 +7,14 @@
 #include "framework/base/files.h"
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
+#include "framework/log/log.h"
 #include "framework/training/saving/divided_checkpoints.h"
 #include "framework/training/setup/given_checkpoint.h"
 
 namespace tessera::training {
 namespace {
+
+const log::Logger checkpoint_logger("checkpoint");
 
 using checkpoint::run_of;
 using AllFound = std::vector<checkpoint::FoundCheckpoint>;
@@ -163,6 +166,23 @@ void set_aside_later(const AllFound& own, std::int64_t step, std::vector<std::st
   }
 }
 
+/// So that a new checkpoint with the same name does not replace it.
+void rename_other(const std::filesystem::path& checkpoint, const char* owner, const std::string& ending) {
+  const std::filesystem::path kept = checkpoint.string() + ending;
+  if (std::filesystem::exists(kept))
+    throw IoError(text(checkpoint.string(), ": belongs to ", owner, ", and its new name is taken: ", kept.string()));
+  rename_or_exchange(checkpoint, kept);
+}
+
+/// What cannot be deleted takes space; the checkpoint that was saved is whole, and training goes on.
+void delete_or_tell(const std::function<void()>& deletion) {
+  try {
+    deletion();
+  } catch (const IoError& error) {
+    checkpoint_logger.warning(text("an old checkpoint is no longer needed, but stays: ", error.what()));
+  }
+}
+
 /// Deletes those of `own`, newest first, that are neither among the newest `count`, nor retained, nor needed because no
 /// newer one can be opened.
 void delete_old_of(const AllFound& own, std::int64_t count, const TrainingOptions& o,
@@ -172,7 +192,7 @@ void delete_old_of(const AllFound& own, std::int64_t count, const TrainingOption
     const auto& found = own[i];
     const bool kept = i < static_cast<std::size_t>(count) || is_retained(found, o);
     if (!kept && has_good) {
-      checkpoint::delete_checkpoint(found.folder);
+      delete_or_tell([&] { checkpoint::delete_checkpoint(found.folder); });
       continue;
     }
     has_good = has_good || can_be_opened(found, o, mappings);
@@ -290,11 +310,16 @@ BelongsToRun saved_by(const std::string& run) {
 
 void keep_other(const std::filesystem::path& checkpoint, const std::string& run) {
   const auto theirs = std::filesystem::exists(checkpoint) ? run_of(checkpoint) : "";
-  if (theirs.empty() || theirs == run) return;
-  const std::filesystem::path kept = checkpoint.string() + "_of_run_" + theirs;
-  if (std::filesystem::exists(kept))
-    throw IoError(text(checkpoint.string(), ": belongs to another run, and its new name is taken: ", kept.string()));
-  rename_or_exchange(checkpoint, kept);
+  if (!theirs.empty() && theirs != run) rename_other(checkpoint, "another run", "_of_run_" + theirs);
+}
+
+void keep_other_of_format(const TrainingOptions& o, const checkpoint::CheckpointFormats& formats,
+                          std::int64_t iteration, const std::string& run) {
+  const auto place = checkpoint_path(o, iteration);
+  keep_other(place, run);
+  for (const auto& found : formats.list(o.output_dir))
+    if (found.folder.filename() == place.filename() && found.unfinished.empty() && stays(found))
+      rename_other(place, "another program", "_of_another_program");
 }
 
 AllFound checkpoints_of_folder(const TrainingOptions& o, const checkpoint::CheckpointFormats& formats) {
@@ -328,9 +353,12 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_index_of(const checkpoint::Fo
 
 void delete_old(const TrainingOptions& o, const checkpoint::CheckpointFormats& formats,
                 const options::Mappings& mappings, const std::string& run) {
-  checkpoint::delete_unfinished(checkpoint_folder(o), o.prefix);
-  if (saves_in_foreign_format(o)) checkpoint::delete_unfinished(o.output_dir, "");
-  if (o.saves_non_persistent()) checkpoint::delete_unfinished(non_persistent_folder(o), o.prefix);
+  const auto delete_unfinished = [](const std::filesystem::path& root, const std::string& prefix) {
+    delete_or_tell([&] { checkpoint::delete_unfinished(root, prefix); });
+  };
+  delete_unfinished(checkpoint_folder(o), o.prefix);
+  if (saves_in_foreign_format(o)) delete_unfinished(o.output_dir, "");
+  if (o.saves_non_persistent()) delete_unfinished(non_persistent_folder(o), o.prefix);
   auto own = checkpoints_of_folder(o, formats);
   std::erase_if(own, [&](const auto& found) {
     const auto belongs = found.format == nullptr ? belongs_to(run) : saved_by(run);
@@ -359,6 +387,7 @@ FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& 
                         const checkpoint::CheckpointFormats& formats, const options::Mappings& mappings,
                         const std::string& recorded, std::vector<std::string>& notes, std::optional<std::int64_t> step,
                         const Unreadable& unreadable) {
+  constexpr auto another_step = "; give another iteration, or leave it out to continue from the newest checkpoint";
   const auto of_hosts = newest_of_hosts(world, options, recorded, notes, step);
   FoundNewest out;
   comm::together(world, "the search for checkpoints", [&] {
@@ -372,9 +401,14 @@ FoundNewest find_newest(const comm::Communicator& world, const TrainingOptions& 
       std::erase_if(own, [&](const auto& found) { return found.iteration < least; });
     }
     if (step && of_hosts.newest.checkpoint) return;
+    if (step && own.empty() && !of_hosts.roots.empty())
+      throw ConfigError(text("training_config.ckpt_step is ", *step, ", but the hosts do not have all parts of a good ",
+                             "checkpoint of that iteration in ", of_hosts.roots.begin()->string(), another_step));
     if (step && !own.empty()) {
       out = Search(options, mappings, notes, false).newest_of(of_step(own, *step, options.output_dir));
-      if (out.checkpoint) set_aside_later(own, *step, notes);
+      if (!out.checkpoint)  // the search has told why
+        throw ConfigError(text("training_config.ckpt_step is ", *step, ", but ", notes.back(), another_step));
+      set_aside_later(own, *step, notes);
       return;
     }
     out = Search(options, mappings, notes, true).newest_of(own);

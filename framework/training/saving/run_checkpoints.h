@@ -52,6 +52,10 @@ BelongsToRun saved_by(const std::string& run);
 /// Renames a checkpoint that belongs to another run than `run`, so that a new one with the same name does not replace
 /// it. Throws IoError if the new name is taken or renaming fails.
 void keep_other(const std::filesystem::path& checkpoint, const std::string& run);
+/// The same before the run saves in another program's format. What that program has saved whole under the name is
+/// renamed, too, to "<name>_of_another_program".
+void keep_other_of_format(const TrainingOptions& options, const checkpoint::CheckpointFormats& formats,
+                          std::int64_t iteration, const std::string& run);
 
 /// All checkpoints in the run folder, of any run, of our format and of those in which a run can save, newest first and
 /// unfinished ones last; of one iteration, first that in the format of the run, and last the non-persistent one.
@@ -68,8 +72,8 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_index_of(const checkpoint::Fo
 /// Deletes the checkpoints of the run with id `run`, of all formats, that the options do not keep, and what a killed
 /// process left of a save. Kept are the newest keep_checkpoint_max; of older ones those of a multiple of
 /// save_retain_interval; always symbolic links, load_checkpoint, what another program saved, and the newest that can be
-/// opened. Of non-persistent ones, the newest that can be opened and what is newer. Call it in one process, while none
-/// saves to the folder. Throws IoError.
+/// opened. Of non-persistent ones, the newest that can be opened and what is newer. A warning names what cannot be
+/// deleted. Call it in one process, while none saves to the folder.
 void delete_old(const TrainingOptions& options, const checkpoint::CheckpointFormats& formats,
                 const options::Mappings& mappings, const std::string& run);
 

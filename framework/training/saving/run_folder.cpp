@@ -97,9 +97,8 @@ std::vector<fs::path> contents(const fs::path& folder, const checkpoint::Checkpo
   // The tracker goes first: without the folders nothing would tell that it is one of theirs.
   if (const auto tracker = folder / checkpoint::tracker_name(""); !all.empty() && is_there(tracker))
     all.insert(all.begin(), tracker);
-  for (const auto* name : own_names)
-    for (const auto& path : {folder / name, folder / (std::string(name) + "_tmp")})
-      if (is_there(path)) all.push_back(path);
+  const auto own = files_of_run(folder);
+  all.insert(all.end(), own.begin(), own.end());
   if (const auto logs = folder / "log"; is_log_folder(logs) && !takes_output(logs)) all.push_back(logs);
   return all;
 }
@@ -292,6 +291,14 @@ std::optional<fs::path> finish_setting_aside(const fs::path& folder, const check
 }
 
 }  // namespace
+
+std::vector<fs::path> files_of_run(const fs::path& folder) {
+  std::vector<fs::path> all;
+  for (const auto* name : own_names)
+    for (const auto& path : {folder / name, folder / (std::string(name) + "_tmp")})
+      if (is_there(path)) all.push_back(path);
+  return all;
+}
 
 RunFolder::RunFolder(const comm::Communicator& world, const TrainingOptions& options,
                      const checkpoint::CheckpointFormats& formats)

@@ -24,6 +24,10 @@ struct RunRecord {
   Json facts = {};  ///< what else is written of the run, for people and programs (docs/metrics.md); never read here
 };
 
+/// The files and folders that a run writes into its folder, of those that are there: of its metrics, events, recipe and
+/// checkpoints. Not the iter_* folders of other programs' formats.
+std::vector<std::filesystem::path> files_of_run(const std::filesystem::path& folder);
+
 /// The run folder of a run: locked by rank 0 against other processes, and known to all ranks. Files of another run in
 /// it are never overwritten: they are first set aside, moved by renaming into the new folder `<output_dir>.<n>` with
 /// the lowest free n. This applies to checkpoints/, metrics.jsonl, events.jsonl, tensorboard/, resolved.yaml, run.json,

@@ -56,9 +56,11 @@ Saved saved_by_us(const TrainingSetup& setup, ModelState& state, kernels::Thread
                   const checkpoint::Progress& progress) {
   const auto& o = setup.options;
   std::optional<checkpoint::FrozenBase> base;
-  if (!o.save_frozen_parameters.value_or(true) && !setup.model.trained.all())
-    base = {std::filesystem::absolute(o.load_checkpoint.value_or("")).string(),
+  if (!o.save_frozen_parameters.value_or(true) && !setup.model.trained.all()) {
+    const auto& origin = state.frozen().origin();
+    base = {(origin.empty() ? std::filesystem::absolute(o.load_checkpoint.value_or("")) : origin).string(),
             frozen_digest(setup.model.processes.world, state, threads)};
+  }
   Saved saved{base ? state.trained_ranges(StateScope::saved) : state.weight_ranges(StateScope::saved)};
   add_optimizer_state(o, state, StateScope::saved, saved.tensors);
   saved.blobs = setup.documents.files;
@@ -219,12 +221,13 @@ void check_links(const std::filesystem::path& folder, const std::vector<std::fil
   }
 }
 
-/// Throws IoError when a link in the folder of a checkpoint in another program's format leads elsewhere.
-void check_links_of(const TrainingOptions& options, std::int64_t iteration) {
-  const auto folder = checkpoint_path(options, iteration);
+/// Before a save in another program's format. Throws IoError when a link in the checkpoint's folder leads elsewhere.
+void prepare_foreign_folder(const TrainingSetup& setup, const checkpoint::Progress& progress) {
+  const auto folder = checkpoint_path(setup.options, progress.iteration);
   auto written = list_folder(folder);
   written.push_back(folder);
-  check_links(options.output_dir, written);
+  check_links(setup.options.output_dir, written);
+  keep_other_of_format(setup.options, setup.documents.formats, progress.iteration, progress.run);
 }
 
 /// In a format of another program that every rank writes from what it owns.
@@ -277,7 +280,7 @@ SaveTarget foreign_target(const checkpoint::CheckpointFormat& format, const Trai
   return {.root = {},
           .prefix = {},
           .iteration = progress.iteration,
-          .before = [&o = setup.options, iteration = progress.iteration] { check_links_of(o, iteration); },
+          .before = [&setup, progress] { prepare_foreign_folder(setup, progress); },
           .after = deletion_of_old(setup, progress),
           .files =
               std::make_unique<ForeignFiles>(format, foreign_save(setup, progress), weights_of_this_rank(setup.model))};
@@ -292,12 +295,12 @@ std::unique_ptr<SaveJob> begin_save(const TrainingSetup& setup, SaveTarget targe
 void save_held(const checkpoint::CheckpointFormat& format, const TrainingSetup& setup, ModelState& state,
                const checkpoint::Progress& progress) {
   const auto foreign = foreign_save(setup, progress);
-  const auto check = [&] { check_links_of(setup.options, progress.iteration); };
+  const auto prepare = [&] { prepare_foreign_folder(setup, progress); };
   const auto& world = setup.model.processes.world;
   if (world.size() > 1) {
-    save_by_ranks(format, foreign, setup, state, check);
+    save_by_ranks(format, foreign, setup, state, prepare);
   } else {
-    check();
+    prepare();
     save_alone(format, foreign, setup, state);
   }
   attempt(world, [&] {

@@ -55,25 +55,39 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_given(const checkpoint::Found
   return std::make_unique<checkpoint::NativeCheckpoint>(std::move(native), !resumes || o.crc_check);
 }
 
-/// The folder with the frozen parameters that `given` was saved without.
+/// Where a checkpoint may be that has certain weights.
+struct Place {
+  std::filesystem::path path;
+  std::optional<std::int64_t> step;  ///< of those in `path`; none: the newest
+};
+
+/// Where the base of a checkpoint may be: what the recipe names now, then what was recorded. A recorded checkpoint in
+/// the folder that the recipe names is the one that is meant.
+std::vector<Place> places_of(const checkpoint::FrozenBase& base, const TrainingSetup& setup) {
+  const Place recorded = {base.name, {}};
+  const auto& named = setup.options.load_checkpoint;
+  if (!named) return {recorded};
+  const auto there = checkpoints_at(setup, *named);
+  if (std::any_of(there.begin(), there.end(), [&](const auto& one) { return is_same_folder(one.folder, base.name); }))
+    return {recorded};
+  return {{*named, step_of_given(setup)}, recorded};
+}
+
+/// The checkpoint with the frozen parameters that `given` was saved without.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_base(const checkpoint::OpenedCheckpoint& given,
                                                         const checkpoint::FrozenBase& base,
                                                         const TrainingSetup& setup) {
-  const auto& named = setup.options.load_checkpoint;
-  for (const auto& place : {named.value_or(base.name), base.name}) {
+  std::string why = "that folder has no checkpoint;";
+  for (const auto& place : places_of(base, setup)) {
     try {
       std::vector<std::string> not_told;
-      auto opened = open_any(setup, place, not_told);
-      if (opened && opened->folder() != given.folder()) return opened;
+      if (auto opened = with_frozen(open_any(setup, place.path, not_told, place.step), setup)) return opened;
     } catch (const ConfigError& error) {
-      if (place == base.name)
-        throw ConfigError(text(given.folder().string(), ": ", given.about_left_out(), ", and that cannot be read: ",
-                               error.what(), "\n  give training_config.load_checkpoint the folder that has them"));
+      why = text("that cannot be read: ", error.what(), "\n ");
     }
   }
-  throw ConfigError(text(given.folder().string(), ": ", given.about_left_out(),
-                         ", but that folder has no checkpoint; give training_config.load_checkpoint the folder that "
-                         "has them"));
+  throw ConfigError(text(given.folder().string(), ": ", given.about_left_out(), ", and ", why,
+                         " give training_config.load_checkpoint the folder that has them"));
 }
 
 constexpr const char *score_head = "score.weight", *output_layer = "output_layer.weight";
@@ -147,6 +161,18 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setu
     }
   }
   std::rethrow_exception(newest);
+}
+
+std::optional<std::int64_t> step_of_given(const TrainingSetup& setup) {
+  return setup.model.weights_alone ? std::nullopt : setup.options.ckpt_step;
+}
+
+std::unique_ptr<checkpoint::OpenedCheckpoint> with_frozen(std::unique_ptr<checkpoint::OpenedCheckpoint> opened,
+                                                          const TrainingSetup& setup) {
+  return checkpoint::with_frozen(std::move(opened), [&](const std::string& name) {
+    std::vector<std::string> not_told;
+    return open_any(setup, name, not_told);
+  });
 }
 
 std::vector<checkpoint::TensorRange> all_of_model(const ModelSetup& model, std::vector<checkpoint::TensorRange> held) {
@@ -238,8 +264,10 @@ std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, 
                                      ModelState& state, std::optional<checkpoint::FrozenBase>& needed) {
   auto& frozen = state.frozen();
   needed = checkpoint::base_in(given.blobs());
-  if (frozen.count() == 0) return {};
+  if (setup.model.trained.all()) return {};
   const auto base = needed ? open_base(given, *needed, setup) : nullptr;
+  if (base) frozen.came_from(std::filesystem::absolute(base->folder()));
+  if (frozen.count() == 0) return {};
   const auto& source = base ? *base : given;
   auto ranges = frozen.ranges(StateScope::held);
   const auto every = all_of_model(setup.model, state.weight_ranges());

@@ -24,6 +24,11 @@ std::unique_ptr<checkpoint::OpenedCheckpoint> open_any(const TrainingSetup& setu
                                                        std::vector<std::string>& notes,
                                                        std::optional<std::int64_t> step = {},
                                                        const std::string& option = "training_config.load_checkpoint");
+/// The iteration of those in load_checkpoint that the recipe names (ckpt_step); none: the newest.
+std::optional<std::int64_t> step_of_given(const TrainingSetup& setup);
+/// The checkpoint that has the frozen parameters of `opened`; see checkpoint::with_frozen.
+std::unique_ptr<checkpoint::OpenedCheckpoint> with_frozen(std::unique_ptr<checkpoint::OpenedCheckpoint> opened,
+                                                          const TrainingSetup& setup);
 /// Of `all`, those of the iteration `step`. Throws ConfigError, naming those that are in `place`, if there is none.
 std::vector<checkpoint::FoundCheckpoint> of_step(std::vector<checkpoint::FoundCheckpoint> all, std::int64_t step,
                                                  const std::string& place);

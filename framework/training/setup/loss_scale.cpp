@@ -74,7 +74,7 @@ void LossScaler::update(bool overflow) {
     if (--state_.hysteresis_tracker <= 0) state_.scale = std::max(state_.scale * backoff_, minimum_);
     return;
   }
-  if (static_cast<double>(++state_.growth_tracker) != window_) return;
+  if (static_cast<double>(++state_.growth_tracker) < window_) return;  // a resumed run may have a smaller window
   state_.growth_tracker = 0;
   state_.hysteresis_tracker = hysteresis_;
   state_.scale *= growth_;

@@ -1,7 +1,9 @@
 #include "framework/training/setup/reference_model.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "framework/checkpoint/selected_weights.h"
 #include "framework/nn/adapter.h"
 #include "framework/training/setup/given_checkpoint.h"
 #include "framework/training/setup/training_setup.h"
@@ -44,30 +46,40 @@ void check_vocabulary(const checkpoint::WeightSource& source, const std::vector<
   }
 }
 
-std::unique_ptr<checkpoint::OpenedCheckpoint> open_reference(const TrainingSetup& setup,
-                                                             const std::filesystem::path& place,
+bool has_adapters(const checkpoint::WeightSource& source) {
+  const auto names = source.names();
+  return std::any_of(names.begin(), names.end(), [](const auto& name) { return nn::is_of_adapter(name); });
+}
+
+std::unique_ptr<checkpoint::OpenedCheckpoint> open_reference(const TrainingSetup& setup, const ReferencePlace& place,
                                                              std::vector<std::string>& notes) {
-  if (auto source = open_any(setup, place, notes, std::nullopt, "preference_config.ref_model")) return source;
-  throw ConfigError(text("the reference model: ", place.string(),
+  const auto folder = place.iteration ? of_iteration(setup, place.folder, *place.iteration) : place.folder;
+  auto source = open_any(setup, folder, notes, place.ckpt_step, "preference_config.ref_model");
+  if (source && has_adapters(*source)) {
+    if (!place.began_with)
+      throw ConfigError(text("preference_config.ref_model: ", source->folder().string(),
+                             " has adapters, which the reference model cannot have; give the folder of a model "
+                             "without adapters, or one with these merged, by `tessera merge`"));
+    source = with_frozen(std::move(source), setup);
+  }
+  if (source) return source;
+  throw ConfigError(text("the reference model: ", folder.string(),
                          " has no checkpoint; give preference_config.ref_model the folder of one"));
 }
 
 }  // namespace
 
 ReferenceModel::ReferenceModel(std::vector<std::unique_ptr<model::Model>> chunks,
-                               const parallel::ProcessGroups& processes, std::filesystem::path folder,
-                               std::optional<std::int64_t> iteration)
+                               const parallel::ProcessGroups& processes, ReferencePlace place)
     : chunks_(std::move(chunks)),
       frozen_(frozen_weights(parameters_of_all(chunks_), processes)),
-      folder_(std::move(folder)),
-      iteration_(iteration) {
+      place_(std::move(place)) {
   for (const auto& chunk : chunks_) views_.push_back(chunk.get());
 }
 
 std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
-  const auto place = iteration_ ? of_iteration(setup, folder_, *iteration_) : folder_;
   std::vector<std::string> notes;
-  const auto source = open_reference(setup, place, notes);
+  const std::shared_ptr<const checkpoint::OpenedCheckpoint> source = open_reference(setup, place_, notes);
   auto ranges = frozen_.ranges(StateScope::held);
   check_vocabulary(*source, ranges, setup.model.tokens);
   auto all = all_of_model(setup.model, ranges);
@@ -76,10 +88,12 @@ std::vector<std::string> ReferenceModel::load(const TrainingSetup& setup) {
   map_laid_out(
       *source, setup, [](const auto&) { return true; }, frozen_, ranges, notes);
   std::erase_if(all, [](const auto& range) { return nn::is_of_adapter(range.name); });  // the reference has none
-  const auto more = load_weights(*source, ranges, all, false);
+  const checkpoint::SelectedWeights weights(source, [](const auto& name) { return !nn::is_of_adapter(name); });
+  const auto more = load_weights(weights, ranges, all, false);
   notes.insert(notes.end(), more.begin(), more.end());
   frozen_.must_be_finite(source->folder());
-  notes.push_back(text("the reference model is that of ", source->folder().string(), "; ", mapped.size(),
+  notes.push_back(text("the reference model is that of ", source->folder().string(),
+                       has_adapters(*source) ? ", without its adapters" : "", "; ", mapped.size(),
                        " of its parameters are mapped"));
   return notes;
 }

@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/checkpoint/weight_source.h"
@@ -69,6 +70,10 @@ class FrozenWeights {
   /// Maps the parameters whose elements are in files of `source` as this rank needs them, or in blocks of rows. Returns
   /// their names.
   std::set<std::string> map(const checkpoint::WeightSource& source);
+  /// Keeps the absolute path of the checkpoint that has them, for those that are saved without them.
+  void came_from(std::filesystem::path checkpoint) { origin_ = std::move(checkpoint); }
+  /// The same; empty: unknown.
+  const std::filesystem::path& origin() const { return origin_; }
   /// Throws ConfigError as checkpoint::must_be_finite, naming `folder` and the tensor.
   void must_be_finite(const std::filesystem::path& folder);
   /// Throws IoError if a page of a mapped file could not be read. No system call.
@@ -90,6 +95,7 @@ class FrozenWeights {
   std::vector<std::vector<std::shared_ptr<const MappedFile>>> files_;  ///< of each entry; empty: not mapped
   std::vector<bool> copied_;  ///< of each entry, whether mapped rows were copied to its memory
   std::optional<std::uint64_t> digest_;
+  std::filesystem::path origin_;
 };
 
 }  // namespace tessera::training

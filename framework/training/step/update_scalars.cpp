@@ -8,7 +8,8 @@
 namespace tessera::training {
 namespace {
 
-/// Whether all elements keep their values: then weight decay must not change them either.
+/// Whether all elements keep their values: then neither weight decay nor the moments of steps before they were frozen
+/// must change them.
 bool is_frozen(const nn::Parameter& parameter) { return trained_elements(parameter) == 0; }
 
 }  // namespace
@@ -19,7 +20,7 @@ UpdateScalars::UpdateScalars(const OptimizationSetup& optimization, std::span<co
     : optimization_(optimization) {
   for (const auto* parameter : parameters) {
     auto group = optim::group_of(optimization.groups, parameter->role, parameter->name);
-    if (is_frozen(*parameter)) group.wd_mult = 0;
+    if (is_frozen(*parameter)) group.lr_mult = group.wd_mult = 0;
     const auto known = std::find(groups_.begin(), groups_.end(), group);
     group_of_.push_back(static_cast<std::size_t>(known - groups_.begin()));
     if (known == groups_.end()) groups_.push_back(group);

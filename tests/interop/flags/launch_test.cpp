@@ -139,6 +139,41 @@ TEST_F(Launches, AFlagGivenAgainIsTold) {
   EXPECT_TRUE(says(told(), "x.sh:2: --lr is given again, after line 1; the last counts")) << told();
 }
 
+TEST_F(Launches, ACommandThatBeginsWithAFlagIsToldWithItsLine) {
+  const std::string end = "begins a command here; is a backslash missing at the end of the line before?\n";
+  EXPECT_EQ(one("python pretrain_gpt.py --n 2 \\\n  --lr 3\n  --save x\n"), "python: : pretrain_gpt.py: --n|2 --lr|3");
+  EXPECT_EQ(told(), "note x.sh:3: --save " + end);
+  one("python pretrain_gpt.py --n 2 \\\n\n  --lr 3 \\\n --save x\n");
+  EXPECT_EQ(told(), "note x.sh:3: --lr " + end);
+  one("python pretrain_gpt.py --n 2 --lr 3; -x y\n");
+  EXPECT_EQ(told(), "note x.sh:1: -x " + end);
+  one("srun bash -c 'python pretrain_gpt.py --n 2\n --lr 3'\n");
+  EXPECT_EQ(told(), "note x.sh:1: --lr " + end);
+}
+
+TEST_F(Launches, WhatXargsAppendsBelongsToTheProgram) {
+  const std::string told_as = "python: : pretrain_gpt.py: --n|2 --lr|3";
+  EXPECT_EQ(one("echo '--lr 3' | xargs python pretrain_gpt.py --n 2"), told_as);
+  EXPECT_EQ(one("printf '%s\\n' --lr 3 > a.txt; xargs -r -P 1 -a a.txt python pretrain_gpt.py --n 2"), told_as);
+  EXPECT_EQ(one("echo --lr 3 > a.txt; cat a.txt | xargs -n 100 torchrun pretrain_gpt.py --n 2"),
+            "torchrun: : pretrain_gpt.py: --n|2 --lr|3");
+  EXPECT_EQ(one("echo 3 | xargs -I{} python pretrain_gpt.py --n 2 --lr {}"), told_as);
+  EXPECT_EQ(one("echo 3 | xargs -I X bash -c 'python pretrain_gpt.py --n 2 --lr X'"), told_as);
+  EXPECT_EQ(read("echo 3 4 | xargs -n1 python pretrain_gpt.py --lr").launches.size(), 2U);
+  EXPECT_EQ(told(), "");
+}
+
+TEST_F(Launches, WhatXargsAppendsWithoutAKnownInputIsTold) {
+  const auto reading = read("\ncat none.txt | xargs -n 100 torchrun pretrain_gpt.py --n 2\n");
+  ASSERT_EQ(reading.launches.size(), 1U);
+  EXPECT_EQ(reading.launches[0].launcher, "torchrun");
+  EXPECT_EQ(shown(reading.launches[0].options) + shown(reading.launches[0].flags), "--n|2");
+  EXPECT_EQ(reading.launches[0].stray, (std::vector<std::string>{"$(xargs)"}));
+  EXPECT_EQ(told(), "note x.sh:2: what xargs appends to this command is not known\n");
+  read("\necho 3 | xargs --size 4 python pretrain_gpt.py --n\n");
+  EXPECT_TRUE(says(told(), "note x.sh:2: these options of xargs are not read")) << told();
+}
+
 TEST_F(Launches, FilesThatAreWrittenAreKept) {
   const auto reading =
       read("Z=2\ncat > ds.json <<EOF\n{\"stage\": $Z}\nEOF\ndeepspeed pretrain.py --deepspeed_config ds.json\n");
@@ -246,6 +281,18 @@ TEST_F(Launches, AVariableThatNobodyGivesDecidesNothingByItsValue) {
             "nvidia-smi -L (1): --x < nvidia-smi -L: in a copy of the script write true or false in its place\n");
   EXPECT_EQ(undecided(read("if [ -f none/x ]; then F=--x; fi\ntorchrun pretrain.py --lr 1 $F\n")),
             "[ -f none/x ] (1): --x < -f none/x: in a copy of the script write true or false in its place\n");
+}
+
+TEST_F(Launches, AGivenVariableThatNoFileOfTheScriptNamesIsTold) {
+  const std::string script = "source sizes.sh\ntorchrun --nproc_per_node $GPUS pretrain.py --load ~/c\n";
+  write("sizes.sh", "LAYERS=${NUM_LAYERS:-2}\n");
+  const auto given = [&](const std::string& name) {
+    read(script, {{}, {{"GPUS", "8"}, {name, "4"}}});
+    return told();
+  };
+  EXPECT_TRUE(says(given("NUM_LAYER"), "--env NUM_LAYER: the script does not name this variable")) << told();
+  EXPECT_TRUE(says(told(), "did you mean 'NUM_LAYERS'?")) << told();
+  for (const char* named : {"NUM_LAYERS", "GPUS", "HOME"}) EXPECT_FALSE(says(given(named), "does not name")) << told();
 }
 
 TEST_F(Launches, AScriptsAnswerForAVariableThatIsNotSetIsTakenAndTold) {

@@ -159,7 +159,7 @@ const std::vector<std::string> reasons = {
     "and both mean", "no row of the tables", "use_sliding_window is not true",
     // Values that make no sense: a window without tokens, zero where Transformers takes its default, null for false; no
     // experts of a token, which Transformers notices when it computes.
-    "window is 0", "must be > 0, is 0", "at least 2 are needed", "factor is null", "moe_router_topk",
+    "window is 0", "must be > 0, is 0", "they are rotated in pairs", "factor is null", "moe_router_topk",
     "rope_interleave is null", "norm_topk_prob is null"};
 
 bool has_reason(const std::string& refusal) {

@@ -15,6 +15,7 @@
 #include "framework/interop/hugging_face/peft_adapter.h"
 #include "framework/interop/hugging_face/peft_export.h"
 #include "framework/interop/hugging_face/peft_reader.h"
+#include "framework/options/yaml.h"
 #include "tests/interop/hugging_face/recorded.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
@@ -103,6 +104,29 @@ TEST_F(PeftTest, AnAdapterComesBackWithTheSameTensorsAndOptions) {
     const auto after = read_json(read_file(fs::path(name) / peft_config_file));
     for (const auto& [key, value] : after.items()) EXPECT_EQ(value, before.at(key)) << key;
   }
+}
+
+/// PEFT: "`layers_to_transform` cannot be used when `target_modules` is a str."
+TEST_F(PeftTest, ModulesThatAPatternAndNumbersOfLayersNameAreListed) {
+  const auto adapter = recorded("llama_qv");
+  const PeftNames names(base("llama").table());
+  const auto written = [&](const std::string& folder, const std::string& targets, const std::string& layers) {
+    PeftExport how{.lora_config = adapter.config().lora_config};
+    auto& fields = how.lora_config.fields;
+    std::erase_if(fields, [](const auto& field) { return field.name == "target_modules"; });
+    const auto more = options::parse_yaml("{target_modules: " + targets + ", layers_to_transform: " + layers + "}", "");
+    fields.insert(fields.end(), more.fields.begin(), more.fields.end());
+    write_peft(folder, names, adapter, how, mappings);
+    return read_json(read_file(fs::path(folder) / peft_config_file));
+  };
+  const auto pattern = written("pattern", "'.*(q|v)_proj'", "[0, 1, 2]");
+  EXPECT_TRUE(pattern.at("target_modules").is_array()) << pattern.dump();
+  EXPECT_TRUE(!pattern.contains("layers_to_transform") || pattern.at("layers_to_transform").is_null());
+  EXPECT_EQ(opened("pattern", "llama").names(), adapter.names());
+  const auto list = written("list", "[q_proj, v_proj]", "[0, 1, 2]");
+  EXPECT_EQ(list.at("target_modules").size(), 2U);
+  EXPECT_EQ(list.at("layers_to_transform").size(), 3U);
+  EXPECT_TRUE(written("alone", "'.*(q|v)_proj'", "null").at("target_modules").is_string());
 }
 
 TEST_F(PeftTest, OptionsOfAnAdapterAreThoseThatDifferFromPeftsDefaults) {

@@ -86,6 +86,15 @@ TEST(Words, RedirectionsAreNoWords) {
   EXPECT_EQ(programs("p a | tee log | q 2>&1 >/dev/null"), "[p] [a]\n[tee] [log]\n[q]");
 }
 
+TEST(Words, XargsMakesWordsOfItsInput) {
+  EXPECT_EQ(programs("echo \"a 'b c' d\\\\ e\" | xargs p 1"), "[p] [1] [a] [b c] [d e]");
+  EXPECT_EQ(programs("printf 'a b\\nc\\n' | xargs -L1 p; printf 'a:b' | xargs -d : -n 1 p; true | xargs -r p"),
+            "[p] [a] [b]\n[p] [c]\n[p] [a]\n[p] [b]");
+  EXPECT_EQ(programs("printf 'a b\\n c\\n' | xargs -I % p x%y %"), "[p] [xa by] [a b]\n[p] [xcy] [c]");
+  EXPECT_EQ(programs("p $(printf 'a\\nb' | xargs) $(printf 'x/a x/b' | xargs -n1 basename)"), "[p] [a] [b] [a] [b]");
+  EXPECT_EQ(programs("p $(echo \"it's\" | xargs)"), "[p] [$(echo \"it's\" | xargs)]");
+}
+
 TEST(Words, WhatIsNotKnownKeepsItsWords) {
   EXPECT_EQ(programs("p $HOME/x ${4} \"$12\" $@ $(date +%F) `hostname` <(q) $((N * 2))"),
             "[p] [${HOME}/x] [$4] [$12] [$@] [$(date +%F)] [$(hostname)] [<(q)] [$((${N} * 2))]");
