@@ -177,6 +177,18 @@ void check_learning_rate(const Recipe& recipe, const schedule::RunLength& length
          {group + "learning_rate", group + "lr_decay_iters", "training_config.training_iters"});
 }
 
+/// That a profile is asked for but cannot begin.
+void note_profile(const Recipe& recipe, options::Report& report) {
+  const auto last = recipe.batch.in_samples() ? 0 : recipe.iterations();
+  const auto first = recipe.profile.profile_step_start;
+  if (!recipe.profile.profile || !report.good() || last == 0 || first <= last) return;
+  const auto* start = recipe.resolved.at("training_config.profile_step_start");
+  const auto* asked = recipe.resolved.at("training_config.profile");
+  if (start != nullptr && asked != nullptr)
+    report.note((start->origin.layer > 0 ? start : asked)->origin,
+                text("nothing is profiled: profile_step_start is ", first, ", but the last iteration is ", last));
+}
+
 void check_schedules(const Recipe& recipe, options::Report& report) {
   const std::string data = "dataset_config.";
   for (const auto* length :
@@ -274,6 +286,7 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   check_freezing(recipe, report);
   note_parameter_groups(recipe, report);
   check_stage(recipe, report);
+  note_profile(recipe, report);
 }
 
 }  // namespace tessera::recipe
