@@ -152,10 +152,29 @@ std::vector<Rule> input_rules() {
   };
 }
 
+/// Rules of the loss scale of 16-bit runs.
+std::vector<Rule> loss_scale_rules() {
+  return {
+      {"MP9",
+       {"training_config.min_loss_scale", "training_config.loss_scale_value", "training_config.loss_scale",
+        "training_config.fp16"},
+       [](const Recipe& r) {
+         const auto& scale = r.loss_scale;
+         return !r.half.fp16 || scale.loss_scale.value_or(0) > 0 || scale.min_loss_scale <= scale.initial();
+       },
+       [](const Recipe& r) {
+         return text("min_loss_scale is ", r.loss_scale.min_loss_scale, ", above the initial loss scale ",
+                     r.loss_scale.initial());
+       },
+       "lower min_loss_scale, or raise loss_scale_value"},
+  };
+}
+
 const std::vector<Rule>& rules() {
   static const auto all = [] {
     auto rules = length_rules();
-    for (const auto& part : {size_rules(), input_rules()}) rules.insert(rules.end(), part.begin(), part.end());
+    for (const auto& part : {size_rules(), input_rules(), loss_scale_rules()})
+      rules.insert(rules.end(), part.begin(), part.end());
     return rules;
   }();
   return all;
