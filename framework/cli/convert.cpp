@@ -114,25 +114,43 @@ void drop_idle_defaults(options::Value& tree, const recipe::Registries& registri
     });
 }
 
-/// Options of a model with images that a run loads weights for are written although they are the defaults: what a
-/// recipe leaves out is taken from the config.json beside the weights.
-void keep_what_was_given(const options::Value& tree, options::Value& shown) {
-  const auto* images = tree.at("model_config.use_visual_encoder");
-  if (images == nullptr || images->scalar != "true" || tree.at("training_config.load_checkpoint") == nullptr) return;
-  for (const std::string group : {"model_config", "vision_config"})
+/// Whether a run may take what its recipe leaves out from the folder that it loads, as from the config.json of Hugging
+/// Face Transformers. A folder that is not here may be such a one.
+bool takes_model_of_folder(const options::Value& tree, const recipe::Registries& registries) {
+  const auto *folder = tree.at("training_config.load_checkpoint"), *own = tree.at("training_config.output_dir");
+  if (folder == nullptr || folder->kind != options::Value::Kind::scalar || folder->scalar.empty()) return false;
+  if (own != nullptr && own->scalar == folder->scalar) return false;  // the checkpoints of the run itself
+  const auto* format = registries.formats.of(folder->scalar);
+  if (format == nullptr) return !fs::exists(folder->scalar);
+  try {
+    std::vector<std::string> unheard;
+    return format->model_config(folder->scalar, registries.mappings, unheard).has_value();
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+/// Writes what was given of the model although it is the default: what a recipe leaves out is taken from the folder.
+void keep_what_was_given(const options::Value& tree, const options::Facts& facts, options::Value& shown) {
+  for (const std::string group : {"model_config", "vision_config", "moe_config"})
     if (const auto* options = tree.find(group))
-      for (const auto& [name, value] : options->fields)
-        if (const auto path = group + "." + name; shown.at(path) == nullptr) shown.set(path, value);
+      for (const auto& [name, value] : options->fields) {
+        const auto path = group + "." + name;
+        const auto* option = flags::option_at(path, facts);
+        if (shown.at(path) == nullptr && (option == nullptr || !option->planned)) shown.set(path, value);
+      }
 }
 
 std::string recipe_text(const flags::Source& source, const std::string& name, const std::string& recipe,
                         const options::Facts& facts, const recipe::Registries& registries) {
   auto tree = source.tree;
   drop_idle_defaults(tree, registries);
-  const auto model = flags::known_model(tree, facts);
+  const bool has_folder = takes_model_of_folder(tree, registries);
+  // A base would say what the folder says otherwise.
+  const auto model = has_folder ? flags::KnownModel{} : flags::known_model(tree, facts);
   flags::answer_base(tree, model.tree, facts);
   auto shown = flags::what_differs(tree, model.tree, facts);
-  keep_what_was_given(tree, shown);
+  if (has_folder) keep_what_was_given(tree, facts, shown);
   flags::RecipeText around{flags::head_of(source, name, recipe), model.name};
   around.comments = Comments(source, shown).all();
   shut(source, shown, around);
