@@ -200,7 +200,7 @@ void write_as_core_ms(const ConvertArguments& arguments, const recipe::Recipe& r
   options::Report report;
   const bool nested = arguments.to == nested_form;
   const auto tree = nested ? flags::write_nested_core_ms(recipe.resolved, facts, context.mappings(), report)
-                           : flags::write_flat_core_ms(recipe.resolved, facts, context.mappings(), report);
+                           : flags::write_flat_core_ms(recipe, context.mappings(), report);
   for (const auto& line : report.notes()) convert_logger.info("note: " + line);
   for (const auto& line : report.problems()) convert_logger.error(line);
   flags::RecipeText around{{text("From ", arguments.input[0], ", for MindSpeed-Core-MS, by tessera convert.")}, ""};

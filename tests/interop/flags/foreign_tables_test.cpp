@@ -62,6 +62,34 @@ TEST(ForeignTables, TheirDefaultsPassOurLimits) {
   }
 }
 
+TEST(ForeignTables, ProgramsThatDividePositionsAreToldApart) {
+  const auto read = [](const std::string& program, const std::string& factor) {
+    options::Report report;
+    const auto table = flags::FlagTable::named(program, options::Mappings());
+    auto converted = table.convert(one_flag("--rotary-seq-len-interpolation-factor", factor), facts(), report);
+    return std::pair(converted.flags.at(0).status,
+                     text_at(converted.recipe, "model_config.rotary_seq_len_interpolation_factor"));
+  };
+  using Status = flags::FlagStatus;
+  EXPECT_EQ(read("pai-megatron-patch", "4"), std::pair(Status::mapped, std::string("4")));
+  EXPECT_EQ(read("mindspeed-llm", "1"), std::pair(Status::mapped, std::string("nothing")));
+  EXPECT_EQ(read("mindspeed-llm", "4"), std::pair(Status::refused, std::string("nothing")));
+  EXPECT_EQ(read("megatron", "4"), std::pair(Status::ignored, std::string("nothing")));
+}
+
+TEST(ForeignTables, AMissingLearningRateIsNoted) {
+  for (const auto* program : {"megatron", "mindspeed-llm", "pai-megatron-patch"}) {
+    const auto table = flags::FlagTable::named(program, options::Mappings());
+    options::Report report;
+    (void)table.convert(without(small_run(), "--lr"), facts(), report);
+    EXPECT_EQ(report.notes(),
+              Lines{"--lr not given: Megatron-LM stops without it; the learning rate is Tessera's default"});
+    options::Report other;
+    (void)table.convert(small_run(), facts(), other);
+    EXPECT_EQ(other.notes(), Lines{});
+  }
+}
+
 /// A flag with a word either passes, or it is said to be planned.
 TEST(ForeignTables, TheirWordsPassOurLimitsOrArePlanned) {
   int number = 0;
