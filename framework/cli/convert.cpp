@@ -216,21 +216,26 @@ void write_as_core_ms(const ConvertArguments& arguments, const recipe::Recipe& r
 }
 
 /// A recipe as a launch script of the program that `--to` names.
-void write_as_flags(const ConvertArguments& arguments, const recipe::Recipe& recipe, const options::Facts& facts,
-                    CommandContext& context) {
+void write_as_flags(const ConvertArguments& arguments, const recipe::Recipe& recipe, CommandContext& context) {
   const auto table =
       flags::FlagTable::named(arguments.to == "megatron" ? flags::FlagTable::usual : arguments.to, context.mappings());
-  const auto flags = flags::write_flags(recipe.resolved, table, facts, {});
+  const auto flags = flags::write_flags(recipe, table, {});
+  options::Report stops;
+  if (table.name() == flags::FlagTable::usual)
+    flags::check_megatron_rules(flags.flags, 0, table, context.registries, stops);
   std::vector<std::string> head{text("From ", arguments.input[0], ", for ", table.doc(), ", by tessera convert.")};
-  if (!flags.lost.empty()) head.emplace_back("Omitted, because there is no such flag:");
-  for (const auto& lost : flags.lost) {
-    convert_logger.error(options::text_of(lost));
-    head.push_back("  " + lost.message);
-  }
-  if (!flags.lost.empty() && !arguments.allow_refused) {
+  const auto tell = [&head](const std::string& what, const std::vector<options::Finding>& findings) {
+    if (!findings.empty()) head.push_back(what);
+    for (const auto& finding : findings) {
+      convert_logger.error(options::text_of(finding));
+      head.push_back("  " + finding.message);
+    }
+  };
+  tell("Omitted, because there is no such flag:", flags.lost);
+  tell("Not accepted by that program:", stops.findings());
+  if ((!flags.lost.empty() || !stops.good()) && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
-    convert_logger.error(
-        "no script is written; with --allow-refused it is written without them, and lists them in comments");
+    convert_logger.error("no script is written; with --allow-refused it is written, and lists this in comments");
     return;
   }
   const auto ranks = parallel::fewest_ranks(recipe.parallel);
@@ -306,7 +311,7 @@ void convert(const ConvertArguments& arguments, CommandContext& context) {
     report.must_be_good();
     if (arguments.to == flat_form || arguments.to == nested_form)
       return write_as_core_ms(arguments, recipe, facts, context);
-    return write_as_flags(arguments, recipe, facts, context);
+    return write_as_flags(arguments, recipe, context);
   }
   const auto recipe = arguments.out.empty() || arguments.out == "-" ? "recipe.yaml" : arguments.out;
   if (!arguments.report.empty()) write(arguments.report, flags::report_json(source, name, recipe, report));
