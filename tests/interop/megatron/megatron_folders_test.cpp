@@ -1,4 +1,6 @@
 // Which of the folders in Megatron-LM's --save is a checkpoint, which one is loaded, and what is told of the tracker.
+#include "framework/interop/megatron/megatron_folders.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -60,6 +62,18 @@ TEST_F(MegatronFolders, TheNewestOfAllFormatsComesFirstAndUnfinishedOnesLast) {
   EXPECT_EQ(all, (std::vector<std::string>{
                      "30 torch_dist", "20 torch", "10 torch", "60 torch_dist: it has no .metadata",
                      "50 torch_dist: it has no metadata.json", "40 torch: mp_rank_01 has no model_optim_rng.pt"}));
+}
+
+TEST_F(MegatronFolders, ACheckpointIsPublishedAlsoWhereItsTrackerCannotBeWritten) {
+  checkpoint::ForeignSave save;
+  save.root = "save";
+  save.iteration = 5;
+  megatron::begin_folder(save);
+  put("iter_0000005_tmp/mp_rank_00/model_optim_rng.pt");
+  put("latest_checkpointed_iteration.txt/in the way");
+  EXPECT_EQ(megatron::publish(save), "save/iter_0000005");
+  EXPECT_EQ(newest(), "iter_0000005");
+  EXPECT_FALSE(fs::exists("save/iter_0000005_tmp"));
 }
 
 TEST_F(MegatronFolders, WhatTheTrackerNamesIsLoadedIfItIsWhole) {
