@@ -9,9 +9,15 @@
 #include "framework/base/files.h"
 #include "framework/base/trace.h"
 #include "framework/comm/together.h"
+#include "framework/log/log.h"
 #include "framework/training/setup/given_checkpoint.h"
 
 namespace tessera::training {
+namespace {
+
+const log::Logger reference_logger("training");
+
+}  // namespace
 
 using resilience::Phase;
 
@@ -61,7 +67,8 @@ void TrainingSteps::prepare_reference() {
     run_.work.store_reference(std::make_unique<ReferenceCache>(
         std::filesystem::path(o_.output_dir) / "reference_logps" / text(digest), text("rank", run_.world.rank()),
         place.pipeline + 1 == model.plan.stages(), place.tensor == 0 && place.context == 0,
-        *run_.setup.optimization.objective->reference()));
+        *run_.setup.optimization.objective->reference(),
+        [](const std::string& words) { reference_logger.warning(words); }));
   });
 }
 
