@@ -44,8 +44,8 @@ void TrainingSteps::prepare() {
 void TrainingSteps::begin_data() {
   auto& progress = run_.progress;
   auto& order = run_.setup.data.train_order;
-  if (o_.new_dataset && !run_.keeper.found() && !run_.restored.went_back)
-    progress.data_start = progress.consumed_samples;
+  const bool goes_on = run_.keeper.found() || run_.restored.went_back || run_.restored.saved_in_job;
+  if (o_.new_dataset && !goes_on) progress.data_start = progress.consumed_samples;
   if (progress.data_start > 0) order = data::starting_at(std::move(order), progress.data_start);
   if (progress.consumed_valid_samples < 0)  // a checkpoint of the first version
     progress.consumed_valid_samples =
