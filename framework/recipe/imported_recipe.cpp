@@ -1,5 +1,6 @@
 #include "framework/recipe/imported_recipe.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -76,8 +77,8 @@ void take_values(options::Value& tree, const options::Value& described, const op
 }
 
 /// With use_checkpoint_args: the options of mappings/arguments/from_checkpoint.yaml.
-void take_checkpoint_arguments(options::Value& tree, const Registries& registries, options::Report& report) {
-  const GivenTraining given(tree);
+void take_checkpoint_arguments(const GivenTraining& given, options::Value& tree, const Registries& registries,
+                               options::Report& report) {
   if (!given.training.use_checkpoint_args || !given.training.load_checkpoint) return;
   const auto origin = given.origin_of("use_checkpoint_args");
   const auto folder = *given.training.load_checkpoint;
@@ -118,8 +119,12 @@ Recipe imported_recipe(options::Value tree, const std::vector<std::string>& sets
 }
 
 void lay_on_given_model(options::Value& tree, const Registries& registries, options::Report& report) {
-  take_checkpoint_arguments(tree, registries, report);
+  // All names of load_checkpoint begin so. Most recipes have none, and are not read twice.
+  const auto* group = tree.find("training_config");
+  const auto may_load = [](const auto& field) { return field.name.starts_with("load"); };
+  if (group == nullptr || std::ranges::none_of(group->fields, may_load)) return;
   const GivenTraining given(tree);
+  take_checkpoint_arguments(given, tree, registries, report);
   if (!given.training.load_checkpoint) return;
   const std::filesystem::path folder = *given.training.load_checkpoint;
   const auto origin = given.origin_of("load_checkpoint");

@@ -35,8 +35,8 @@ void begin_folder(const checkpoint::ForeignSave& save);
 /// Deletes the unfinished folder, if there is one.
 void abandon_folder(const checkpoint::ForeignSave& save) noexcept;
 /// Renames the unfinished folder, whose files are on the disk, in place of one that has its name, and writes the
-/// tracker file. That the tracker cannot be written is no error: the checkpoint is complete without it. Returns the
-/// checkpoint's folder. Throws IoError.
+/// tracker file, without which the checkpoint is complete: a failure of that is no error. Returns the checkpoint's
+/// folder. Throws IoError.
 std::filesystem::path publish(const checkpoint::ForeignSave& save);
 
 }  // namespace tessera::megatron

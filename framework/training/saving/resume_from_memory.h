@@ -18,8 +18,8 @@ Restored restore_position(std::int64_t step, const RunPosition& position, Traini
 
 /// Fills the frozen parameters, which that memory does not have: from the newest checkpoint that the job has saved or
 /// began with; else from that in which they were (RunPosition::frozen); else from load_checkpoint, or with initial
-/// weights. Returns notes. Throws ConfigError if none can be read, or if what was found is not that beside which the
-/// state was trained. Collective.
+/// weights. Returns notes. Throws ConfigError if none can be read, or if what was found are not the weights beside
+/// which the state was trained. Collective.
 std::vector<std::string> restore_frozen(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
                                         const RunPosition& position, const RunFolder& folder);
 
