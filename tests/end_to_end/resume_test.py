@@ -226,6 +226,14 @@ class AsItBegan(Launching):
         self.assertEqual(told.count("starting all workers again"), 2, told)
         self.assert_same_run("calm", "killed")
 
+    def test_another_phase_of_a_job_script_takes_what_it_says(self):
+        """A requeued Slurm job whose script trains in two phases: the second one is no restart of the first."""
+        self.after_four_steps("calm")
+        self.train("calm", **self.GIVEN)
+        for options, count in ((dict(exit_interval=4), {}), (self.GIVEN, {"SLURM_RESTART_COUNT": "1"})):
+            self.tessera("train", "tiny.yaml", *sets(output_dir="phases", **options), environment={"SLURM_JOB_ID": "7", **count})
+        self.assertEqual(self.metrics("calm"), self.metrics("phases"))
+
     def test_tensors_that_the_checkpoint_lacks_have_their_initial_values_again(self):
         self.after_four_steps("calm", "back", "straight", "damaged")
         self.train("calm", *self.MORE_TENSORS, iterations_to_skip="[5]")

@@ -49,7 +49,9 @@ fs::path publish(const checkpoint::ForeignSave& save) {
   abandon_folder(save);  // what an exchange left under the old name
   try {
     write_file_atomic(save.root / checkpoint::tracker_name(""), std::to_string(save.iteration));
-  } catch (const IoError&) {  // whoever loads from the folder is told what it names; the next save writes it
+  } catch (const IoError& error) {
+    throw IoError(text(folder.string(), " is complete, but ", error.what(),
+                       "; until a save writes it, programs load what it names"));
   }
   return folder;
 }

@@ -97,12 +97,6 @@ void drop_newly_trained(const checkpoint::OpenedCheckpoint& given, const RecipeC
     notes.emplace_back("the optimizer state of parameters that were frozen before begins at zero");
 }
 
-/// Whether the optimizer state of a checkpoint, and with it the position in the schedules and the loss scale, is not
-/// taken: no_load_optim is about what the job is given. What it saved itself goes on, if that was saved.
-bool leaves_optimizer(const Restored& from, const TrainingOptions& o) {
-  return o.no_load_optim && (!from.saved_in_job || o.no_save_optim);
-}
-
 /// The names of the parameters that would follow from others (Parameter::derive), but that `given` has.
 std::set<std::string> derived_in(const checkpoint::WeightSource& given, ModelState& state) {
   std::set<std::string> names;
@@ -129,6 +123,7 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
   out.derived = derived_in(given, state);
+  out.leaves_optimizer = o.no_load_optim && (!out.saved_in_job || given.optimizer_names().empty());
   must_have_seed(given, progress, o);
   state.frozen().unmap();  // where the vocabulary has another padding, it is written
   refuse_dense(given, state.weight_ranges());
@@ -141,7 +136,7 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
     weights = read_other_paddings(given, all, setup.model.tokens, notes);
     given.must_fit_weights(weights, known);
     refuse_left_over(given, known);
-    if (leaves_optimizer(out, o)) return;
+    if (out.leaves_optimizer) return;
     slots = state.optimizer_ranges();
     drop_newly_trained(given, changes, slots, notes);
     if (!slots.empty()) must_have_state(given, progress);
@@ -151,10 +146,10 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
   });
   add_order_changes(progress, setup, changes.all);
   judge_changes(given, changes,
-                {.optimizer_state = !leaves_optimizer(out, o),
+                {.optimizer_state = !out.leaves_optimizer,
                  .own_schedule = setup.optimization.schedule_resume.override_opt_param_scheduler},
                 o, notes);
-  refuse_other_stride(given.folder(), progress, setup);
+  if (!o.new_dataset || out.saved_in_job) refuse_other_stride(given.folder(), progress, setup);
   if (left_out) {
     auto more = load_frozen(given, setup, state, out.base);
     std::move(more.begin(), more.end(), std::back_inserter(notes));
@@ -172,7 +167,7 @@ void finish_continuing(const checkpoint::OpenedCheckpoint& given, checkpoint::Pr
                        ModelState& state, Restored& out) {
   const auto& o = setup.options;
   clear_state_of_frozen(setup.model.trained, state);
-  if (leaves_optimizer(out, o)) {
+  if (out.leaves_optimizer) {
     progress.updates = 0;
     begin_rates(setup);
   } else {
@@ -374,7 +369,7 @@ std::optional<std::int64_t> step_to_resume(const TrainingSetup& setup, const Run
 void weights_loaded(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const Restored& from) {
   const auto& processes = setup.model.processes;
   state.weights_changed();
-  const bool without_optimizer = from.folder.empty() || leaves_optimizer(from, setup.options);
+  const bool without_optimizer = from.folder.empty() || from.leaves_optimizer;
   if (without_optimizer && !setup.options.load_main_params_from_ckpt.value_or(true))
     for (const auto& part : state.parts()) part->round_main_weights();
   state.derive_initial(threads, &processes, [&](const auto& name) { return from.derived.contains(name); });

@@ -24,7 +24,10 @@ struct Restored {
   bool continues = false;               ///< it continues the run of the run folder's checkpoints; false: a new run
   bool is_saved = false;                ///< checkpoint_path() of this iteration has this state
   bool saved_in_job = false;            ///< RunFolder::saved_in_job() of the checkpoint
-  bool went_back = false;               ///< the run had been further and returned to a checkpoint; see restore_back()
+  /// Optimizer state, position in the schedules and loss scale of the checkpoint are not taken: no_load_optim is about
+  /// what the job is given. What it saved itself goes on, if it has them.
+  bool leaves_optimizer = false;
+  bool went_back = false;  ///< the run had been further and returned to a checkpoint; see restore_back()
   /// The base of the frozen parameters, if the checkpoint was saved without them.
   std::optional<checkpoint::FrozenBase> base = {};
   /// The names of the parameters that were read although they would follow from others (Parameter::derive).

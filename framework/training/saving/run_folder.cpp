@@ -151,7 +151,7 @@ std::string new_run_id() {
 
 Json json_of(const RunRecord& record) {
   Json json = {{"run", record.run}, {"jobs", record.jobs}};
-  if (record.began_after >= 0) json["began_after"] = record.began_after;
+  if (record.began_after >= 0) json["began_after"] = record.began_after, json["taken"] = record.taken;
   if (record.facts.is_object()) json.update(record.facts);
   if (!record.moved_to.empty()) json["load_checkpoint"] = {{"given", record.load_checkpoint}, {"now", record.moved_to}};
   return json;
@@ -164,6 +164,7 @@ RunRecord record_of(const std::string& words) {
     record.run = json.at("run").string();
     record.jobs = json.at("jobs").get<std::map<std::string, std::int64_t>>();
     record.began_after = json.value("began_after", record.began_after);
+    record.taken = json.value("taken", record.taken);
     if (json.contains("load_checkpoint")) {
       record.load_checkpoint = json["load_checkpoint"].at("given").string();
       record.moved_to = json["load_checkpoint"].at("now").string();
@@ -203,6 +204,16 @@ RunRecord read_record(const fs::path& folder) {
 
 void write_record(const fs::path& folder, const RunRecord& record) {
   write_file_atomic(folder / record_file, json_of(record).sorted().dump(1) + "\n");
+}
+
+/// RunRecord::taken of a start with these options.
+std::string taken_by(const TrainingOptions& o) {
+  std::string all;
+  const auto add = [&all](const char* option) { all += text(all.empty() ? "" : ", ", option); };
+  if (o.no_load_optim) add("no_load_optim");
+  if (!o.load_main_params_from_ckpt.value_or(true)) add("load_main_params_from_ckpt false");
+  if (o.new_dataset) add("new_dataset");
+  return all;
 }
 
 /// Whether a run left checkpoints, damaged ones included.
@@ -328,7 +339,7 @@ RunFolder::RunFolder(const comm::Communicator& world, const TrainingOptions& opt
   known = read_json(world_.broadcast(known.dump(), 0, "the run folder"));
   found_ = record_of(known["record"].dump());
   is_restart_ = known["restart"].get<bool>();
-  if (is_restart_) began_after_ = found_.began_after;
+  if (is_restart_ && found_.taken == taken_by(options_)) began_after_ = found_.began_after;
 }
 
 fs::path RunFolder::given_checkpoint() const {
@@ -377,6 +388,7 @@ std::string RunFolder::take_over(bool continues, const std::string& checkpoint_r
   if (record.run.empty()) record.run = new_run_id();
   record.jobs = worker::job_starts();
   record.began_after = began_after_;
+  record.taken = taken_by(options_);
   record.facts = facts;
   fs::path given, source;
   if (options_.load_checkpoint) {

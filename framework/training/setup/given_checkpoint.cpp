@@ -345,7 +345,7 @@ void refuse_other_stride(const std::filesystem::path& folder, const checkpoint::
                          const TrainingSetup& setup) {
   const auto stride = setup.data.train_order ? setup.data.train_order->stride() : 0;
   const auto consumed = progress.consumed_samples - progress.data_start;
-  if (setup.options.new_dataset || stride == 0 || consumed % stride == 0) return;
+  if (stride == 0 || consumed % stride == 0) return;
   throw ConfigError(text(folder.string(), ": the run has consumed ", consumed,
                          " samples, and with this dataset_config.dataloader_type "
                          "it can continue only after a multiple of ",

@@ -80,9 +80,9 @@ void ModelState::derive_initial(kernels::Threads& threads, const parallel::Proce
     for (const auto& range : part->layout().parameters().ranges()) all.push_back(range.parameter);
   bool any = false;
   for (auto* parameter : all) {
-    if (!parameter->derive || (is_given && is_given(parameter->name))) continue;
-    parameter->derive(threads, groups, parameter->leaf.value.floats());
-    any = true;
+    if (!parameter->derive) continue;
+    any = true;  // on all ranks that share them, whatever of them is given: weights_changed() is collective
+    if (!is_given || !is_given(parameter->name)) parameter->derive(threads, groups, parameter->leaf.value.floats());
   }
   if (any) weights_changed();
 }

@@ -12,6 +12,7 @@
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_dist_format.h"
 #include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera {
 namespace {
@@ -71,7 +72,13 @@ TEST_F(MegatronFolders, ACheckpointIsPublishedAlsoWhereItsTrackerCannotBeWritten
   megatron::begin_folder(save);
   put("iter_0000005_tmp/mp_rank_00/model_optim_rng.pt");
   put("latest_checkpointed_iteration.txt/in the way");
-  EXPECT_EQ(megatron::publish(save), "save/iter_0000005");
+  try {
+    megatron::publish(save);
+    FAIL() << "nothing is told of the tracker";
+  } catch (const IoError& error) {
+    EXPECT_TRUE(says(error.what(), "save/iter_0000005 is complete, but ")) << error.what();
+    EXPECT_TRUE(says(error.what(), "latest_checkpointed_iteration.txt")) << error.what();
+  }
   EXPECT_EQ(newest(), "iter_0000005");
   EXPECT_FALSE(fs::exists("save/iter_0000005_tmp"));
 }
