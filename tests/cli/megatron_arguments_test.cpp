@@ -16,13 +16,12 @@ namespace tessera::cli {
 namespace {
 
 /// The recipe of a small model whose checkpoint has `more`, members of a JSON object, among its arguments.
-recipe::Recipe recipe_of_checkpoint(const std::string& more) {
+recipe::Recipe recipe_of_checkpoint(const std::string& more, const options::Mappings& mappings = options::Mappings()) {
   const std::string small =
       R"({"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "seq_length": 16, "padded_vocab_size": 64,
           "max_position_embeddings": 16, "position_embedding_type": "rope", )";
-  return recipe::imported_recipe(
-      megatron::recipe_of_arguments(parse_json(small + more + "}"), "args", options::Mappings()), {},
-      golden::all_registries());
+  return recipe::imported_recipe(megatron::recipe_of_arguments(parse_json(small + more + "}"), "args", mappings), {},
+                                 golden::all_registries());
 }
 
 std::string model_option(const recipe::Recipe& recipe, const std::string& name) {
@@ -99,6 +98,15 @@ TEST(MegatronArguments, ThatMakeAModelThatIsNotImplementedAreRefusedByName) {
     EXPECT_PRED2(says, story_of([&] { recipe_of_checkpoint(text("\"", name, "\": ", value)); }), name);
 }
 
+TEST(MegatronArguments, ThatAreRefusedMayBeIgnored) {
+  const auto refused = story_of([] { recipe_of_checkpoint(R"("interleave_sliding_window": 4096)"); });
+  EXPECT_PRED2(says, refused, "--ignore-key interleave_sliding_window");
+  options::Mappings mappings;
+  mappings.ignore_keys({"interleave_sliding_window"});
+  EXPECT_EQ(model_option(recipe_of_checkpoint(R"("interleave_sliding_window": 4096)", mappings), "sliding_window"),
+            "~");
+}
+
 TEST(MegatronArguments, WithTheDefaultsOfTheirProgramsChangeNothing) {
   const auto plain = recipe_of_checkpoint(R"("swiglu": true)");
   const auto defaults = recipe_of_checkpoint(
@@ -116,8 +124,10 @@ TEST(MegatronArguments, WithTheDefaultsOfTheirProgramsChangeNothing) {
          "swiglu_limit": 0.0, "cla_share_factor": 1, "share_kvstates": false, "enable_mhc": false,
          "full_attention_interval": 0, "multi_head_latent_attention": false, "n_hash_layers": 0,
          "num_zero_experts": null, "is_hybrid_model": false, "spec": null, "fp4": null, "qk_clip": false,
-         "moe_shared_expert_gate": false, "shared_expert_gate": false, "moe_latent_size": null,
-         "router_gating_in_fp32": false, "decoupled_lr": null, "mtp_use_repeated_layer": false)");
+         "moe_shared_expert_gate": false, "shared_expert_gate": false, "moe_latent_size": 0,
+         "router_gating_in_fp32": false, "te_precision_config_file": "x",
+         "heterogeneous_layers_config_encoded_json": "", "hybrid_layer_pattern": "", "decoder_num_layers": 0,
+         "experimental_attention_variant": "", "mtp_hybrid_override_pattern": "", "fp8": false, "decoupled_lr": null, "mtp_use_repeated_layer": false)");
   for (const auto& [name, value] : plain.resolved.find("model_config")->fields)
     if (name.rfind("fa_config", 0) != 0) {
       EXPECT_EQ(model_option(defaults, name), text(value)) << name;

@@ -77,7 +77,8 @@ bool has_decoupled_rate(const Json& arguments) {
 
 options::Value recipe_of_arguments(const Json& arguments, const std::string& speaker,
                                    const options::Mappings& mappings) {
-  return tables::read_by_table(arguments.dump(), speaker, mappings.table("arguments/megatron.yaml")).ours;
+  const auto table = mappings.table("arguments/megatron.yaml");
+  return tables::read_by_table(arguments.dump(), speaker, table, nullptr, mappings.ignored_keys()).ours;
 }
 
 }  // namespace tessera::megatron

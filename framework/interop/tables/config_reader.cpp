@@ -253,7 +253,7 @@ class ConfigReader {
     if (refused_.empty() && !key.ends_with(left_out_mark)) refused_ = key;
   }
   std::string remedy() const {
-    if (open_ || refused_.empty()) return "";
+    if (refused_.empty()) return "";
     return text("\n  to read the file as if a key were not in it: --ignore-key ", refused_,
                 ", or training_config.ignore_config_keys: [", refused_, "] in a recipe");
   }
