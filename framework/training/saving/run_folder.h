@@ -21,8 +21,8 @@ struct RunRecord {
   std::string run;                           ///< id of the run, 16 hexadecimal digits; empty: unknown
   std::map<std::string, std::int64_t> jobs;  ///< worker::job_starts() of the start that wrote this
   std::int64_t began_after = -1;  ///< RunFolder::began_after() of that start; -1: an older version wrote this
-  /// Which options of that start leave out parts of a checkpoint. A start of the same job that gives others is no restart
-  /// of it, as in a job script of several phases: then they are applied again.
+  /// Which options of that start leave out parts of a checkpoint. A start of the same job that gives others is no
+  /// restart of it, as in a job script of several phases: then they are applied again.
   std::string taken;
   /// load_checkpoint as given to that start, and its path after it was set aside; empty: it was not set aside.
   std::string load_checkpoint, moved_to;
