@@ -94,8 +94,8 @@ TEST(MegatronArguments, ThatMakeAModelThatIsNotImplementedAreRefusedByName) {
       {"fp4", R"("e2m1")"},
       {"rope_scaling_type", R"("plm")"},
   };
-  for (const auto& [name, value] : cases)
-    EXPECT_PRED2(says, story_of([&] { recipe_of_checkpoint(text("\"", name, "\": ", value)); }), name);
+  for (const auto& one : cases)
+    EXPECT_PRED2(says, story_of([&] { recipe_of_checkpoint(text("\"", one.first, "\": ", one.second)); }), one.first);
 }
 
 TEST(MegatronArguments, ThatAreRefusedMayBeIgnored) {
