@@ -1,8 +1,13 @@
-# Shared by the scripts of this folder; sourced, not run. Moves to the root of the tree; `started` is the caller's folder.
+# Shared by the scripts of this folder; sourced, not run. Moves to the root of the tree; `started` is the caller's folder, `script` the path of
+# the script.
 started=$PWD
+script=$(realpath "$0")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cores=$(nproc)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/tessera
+
+# Git in this tree, also for root in a folder of somebody else, as in a container; git refuses that by itself.
+git_here() { git -c 'safe.directory=*' "$@"; }
 
 say() { printf '== %s\n' "$*"; }
 
@@ -25,7 +30,7 @@ path_of() {
 }
 
 # Prints the comment at the head of the calling script, which is its help text.
-show_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
+show_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$script"; }
 
 # quietly LOG COMMAND ...: writes the output to LOG, and to the terminal only if the command fails
 quietly() {

@@ -14,7 +14,7 @@ output=quickstart
 while (($#)); do
   case "$1" in
     --output) output=$(path_of "$@"); shift ;;
-    -h | --help) show_help && exit 0 ;;
+    -h | --help) show_help; exit ;;
     *) stop "no option '$1'; see --help" 2 ;;
   esac
   shift

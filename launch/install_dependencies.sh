@@ -50,7 +50,7 @@ if ! command -v dpkg-query >/dev/null; then
   echo "install_dependencies: this is not Debian; install the corresponding packages of your system for: ${packages[*]}" >&2
   exit 2
 fi
-installed=" $(dpkg-query --show --showformat '${db:Status-Abbrev}${Package} ' 2>/dev/null | grep -o 'ii *[^ ]*' | sed 's/ii *//' | tr '\n' ' ') "
+installed=" $(dpkg-query --show --showformat '${db:Status-Status} ${Package}\n' 2>/dev/null | sed -n 's/^installed //p' | tr '\n' ' ') "
 missing=()
 for package in "${packages[@]}"; do
   [[ $installed == *" $package "* ]] || missing+=("$package")

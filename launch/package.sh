@@ -24,7 +24,7 @@ while (($#)); do
     --site) site=$(path_of "$@"); shift ;;
     --mirror) mirror=$(value_of "$@"); shift ;;
     --no-install) install=false ;;
-    -h | --help) show_help && exit 0 ;;
+    -h | --help) show_help; exit ;;
     *) stop "no option '$1'; see --help" 2 ;;
   esac
   shift
@@ -33,7 +33,7 @@ done
 if $oci && ((EUID != 0)); then stop "--oci needs root: it installs packages into a folder" 2; fi
 if $install; then launch/install_dependencies.sh build package; fi
 if [[ -z ${SOURCE_DATE_EPOCH:-} ]]; then
-  SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null) || SOURCE_DATE_EPOCH=$(stat -c %Y CMakeLists.txt)
+  SOURCE_DATE_EPOCH=$(git_here log -1 --format=%ct 2>/dev/null) || SOURCE_DATE_EPOCH=$(stat -c %Y CMakeLists.txt)
 fi
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
 umask 022
@@ -53,10 +53,12 @@ $oci || exit 0
 
 # The same steps as in launch/Containerfile, without a daemon or an image to start from.
 archive=$output/tessera_${version}_oci.tar root=$folder/root.tar
+# mmdebstrap divides its hooks at blanks, which the path of the output may have.
+cp "$package" "$folder"
 quietly "$folder/mmdebstrap.log" mmdebstrap --variant=minbase --format=tar --include=ca-certificates \
-  --customize-hook="copy-in $package launch/package/image_root.sh /tmp" \
+  --customize-hook="copy-in $folder/${package##*/} launch/package/image_root.sh /tmp" \
   --customize-hook='chroot "$1" /tmp/image_root.sh' \
   bookworm "$root" ${mirror:+"$mirror"} || stop "mmdebstrap failed"
 python3 -B launch/package/oci_archive.py "$root" "$archive" --version "$version" --date "$SOURCE_DATE_EPOCH"
-rm "$root"
+rm "$root" "$folder/${package##*/}"
 say "made $archive ($(($(stat -c %s "$archive") / 1048576)) MiB)"

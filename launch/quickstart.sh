@@ -21,7 +21,7 @@ while (($#)); do
     --seconds) seconds=$(value_of "$@"); shift ;;
     --threads) threads=$(value_of "$@"); shift ;;
     --output) output=$(path_of "$@"); shift ;;
-    -h | --help) show_help && exit 0 ;;
+    -h | --help) show_help; exit ;;
     *) stop "no option '$1'; see --help" 2 ;;
   esac
   shift
@@ -96,7 +96,7 @@ installed_tessera() {
   [[ $("$program" --version 2>/dev/null) == "tessera $version" ]] || return 1
   record=$(dirname "$program")/../share/tessera/version
   [[ ! -f $record ]] || read -r version commit <"$record" || return 1
-  if tree=$(git rev-parse HEAD 2>/dev/null) && [[ -n $(git status --porcelain 2>/dev/null) ]]; then tree+=-modified; fi
+  if tree=$(git_here rev-parse HEAD 2>/dev/null) && [[ -n $(git_here status --porcelain 2>/dev/null) ]]; then tree+=-modified; fi
   [[ -z $commit || -z $tree || $commit == "$tree" && $commit != *-modified ]] || return 1
   printf '%s' "$program"
 }
@@ -184,7 +184,9 @@ read -r bzip2_bits xz_bits <"$data/yardsticks"
 recipe=$(chosen_recipe) steps=$(<"$output/steps")
 planned=$(planned_steps "$recipe")
 # Paths as they would be typed in the root of the source tree.
-here=${output#"$PWD/"} program=${tessera#"$PWD/"} where=
+printf -v here %q "${output#"$PWD/"}"
+printf -v program %q "${tessera#"$PWD/"}"
+where=
 [[ $here == quickstart ]] || where="TESSERA_QUICKSTART=$here "
 unfinished=
 if ((steps < planned)); then
@@ -203,7 +205,7 @@ Bits per byte of the last 5 % of the text, which the model has not seen:
 ${unfinished}The run is in $here/run: resolved.yaml repeats it, metrics.jsonl has its numbers, checkpoints/ its weights.
 Four things to try next:
   $program generate $here/run --prompt 'In the beginning' --temperature 0.5
-  $program check $recipe --set model_config.hidden_size=384
+  ${where}$program check $recipe --set model_config.hidden_size=384
   ${where}$program train $recipe --set training_config.output_dir=$here/longer --set training_config.training_iters=$((2 * planned))
   ${where}$program train configs/quickstart_experts.yaml
 total: $SECONDS s

@@ -17,7 +17,7 @@ while (($#)); do
     --output) output=$(path_of "$@"); shift ;;
     --tessera) tessera=$(value_of "$@"); shift ;;
     --no-install) install=false ;;
-    -h | --help) show_help && exit 0 ;;
+    -h | --help) show_help; exit ;;
     *) stop "no option '$1'; see --help" 2 ;;
   esac
   shift

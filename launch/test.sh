@@ -36,7 +36,7 @@ while (($#)); do
     --label) label=$(value_of "$@"); shift ;;
     --preset) preset=$(value_of "$@"); shift ;;
     --no-install) install=false ;;
-    -h | --help) show_help && exit 0 ;;
+    -h | --help) show_help; exit ;;
     *) stop "no option '$1'; see --help" 2 ;;
   esac
   shift

@@ -16,7 +16,7 @@ since='' files=()
 while (($#)); do
   case "$1" in
     --since) since=$(value_of "$@"); shift ;;
-    -h | --help) show_help && exit 0 ;;
+    -h | --help) show_help; exit ;;
     *) files+=("$1") ;;
   esac
   shift

@@ -23,10 +23,7 @@ std::string write_base(const FrozenBase& base) {
   return out.str();
 }
 
-std::optional<FrozenBase> base_in(const Blobs& blobs) {
-  const auto found = blobs.find(frozen_base_blob);
-  if (found == blobs.end()) return std::nullopt;
-  const auto& line = found->second;
+FrozenBase read_base(const std::string& line) {
   FrozenBase base;
   const auto* end = line.data() + std::min(line.size(), digits_of_digest);
   const auto read = std::from_chars(line.data(), end, base.digest, hexadecimal);
@@ -35,6 +32,12 @@ std::optional<FrozenBase> base_in(const Blobs& blobs) {
     throw DamageError(text(frozen_base_blob, ": '", line, "' is not a digest and the name of a folder"));
   base.name = line.substr(digits_of_digest + 1, line.size() - digits_of_digest - 2);
   return base;
+}
+
+std::optional<FrozenBase> base_in(const Blobs& blobs) {
+  const auto found = blobs.find(frozen_base_blob);
+  if (found == blobs.end()) return std::nullopt;
+  return read_base(found->second);
 }
 
 std::unique_ptr<OpenedCheckpoint> with_frozen(std::unique_ptr<OpenedCheckpoint> opened, const OpenNamed& open) {

@@ -23,6 +23,8 @@ struct FrozenBase {
 
 /// The content of frozen_base_blob.
 std::string write_base(const FrozenBase& base);
+/// The base that `line`, such a content, names. Throws DamageError if it names none.
+FrozenBase read_base(const std::string& line);
 /// The base that a checkpoint with these files needs; nothing: the checkpoint has all its weights. Throws DamageError
 /// if the file says something else.
 std::optional<FrozenBase> base_in(const Blobs& blobs);

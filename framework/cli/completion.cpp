@@ -83,6 +83,14 @@ std::string names_of(const CommandNode& command) {
   return all;
 }
 
+/// The words of the arguments that a command takes by their place.
+std::string places_of(const CommandNode& command) {
+  std::string all;
+  for (const auto& option : command.options)
+    if (option.by_place) all += joined(option.words, " ");
+  return all;
+}
+
 /// What the value of `option` may be, in words; "group.key=value" for a setting of a recipe.
 std::string values_of(const CommandNode::Option& option, const ShellWords& all) {
   if (option.sets) return option.value;
@@ -100,6 +108,10 @@ void print_tables(const ShellWords& words) {
   std::cout << "_tessera_words() {\n  case \"$1\" in\n";
   for (const auto& command : words.commands)
     std::cout << "    \"" << command.path << "\") echo \"" << names_of(command) << "\" ;;\n";
+  std::cout << "  esac\n}\n_tessera_place() {\n  case \"$1\" in\n";
+  for (const auto& command : words.commands)
+    if (const auto places = places_of(command); !places.empty())
+      std::cout << "    \"" << command.path << "\") echo \"" << places << "\" ;;\n";
   // Fails for an option without a value.
   std::cout << "  esac\n}\n_tessera_option() {\n  case \"$1:$2\" in\n";
   for (const auto& command : words.commands)
@@ -156,7 +168,9 @@ constexpr const char* bash = R"sh(_tessera() {
   elif [[ $path == "tessera explain" && $places == 0 && $current != -* ]]; then
     COMPREPLY=($(compgen -W "$_tessera_keys" -- "$current"))
   else
-    COMPREPLY=($(compgen -W "$(_tessera_words "$path")" -- "$current"))
+    words=$(_tessera_words "$path")
+    ((places)) || words+=" $(_tessera_place "$path")"
+    COMPREPLY=($(compgen -W "$words" -- "$current"))
     [[ $path != tessera ]] && compopt -o default 2>/dev/null
   fi
   breaks="${COMP_WORDBREAKS//[^=@:]/}"
@@ -201,6 +215,7 @@ constexpr const char* zsh = R"sh(_tessera() {
     compadd -- ${=_tessera_keys}
   else
     compadd -- ${=$(_tessera_words $path_)}
+    ((places)) || compadd -- ${=$(_tessera_place $path_)}
     [[ $path_ == tessera ]] || _files
   fi
 }
@@ -280,6 +295,9 @@ void print_fish(const ShellWords& words) {
     for (const auto& [name, doc] : command.commands)
       std::cout << "complete -c tessera -f -n " << quoted("__tessera_at \"" + command.path + "\"") << " -a " << name
                 << " -d " << quoted(doc) << "\n";
+    if (const auto places = places_of(command); !places.empty())
+      std::cout << "complete -c tessera -f -n " << quoted("__tessera_at \"" + command.path + "\"") << " -a "
+                << quoted(places) << "\n";
     for (const auto& option : command.options)
       if (!option.by_place) print_fish_option(command, option, words);
   }

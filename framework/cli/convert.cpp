@@ -114,25 +114,43 @@ void drop_idle_defaults(options::Value& tree, const recipe::Registries& registri
     });
 }
 
-/// Options of a model with images that a run loads weights for are written although they are the defaults: what a
-/// recipe leaves out is taken from the config.json beside the weights.
-void keep_what_was_given(const options::Value& tree, options::Value& shown) {
-  const auto* images = tree.at("model_config.use_visual_encoder");
-  if (images == nullptr || images->scalar != "true" || tree.at("training_config.load_checkpoint") == nullptr) return;
-  for (const std::string group : {"model_config", "vision_config"})
+/// Whether a run may take what its recipe leaves out from the folder that it loads, as from the config.json of Hugging
+/// Face Transformers. A folder that is not here may be such a one.
+bool takes_model_of_folder(const options::Value& tree, const recipe::Registries& registries) {
+  const auto *folder = tree.at("training_config.load_checkpoint"), *own = tree.at("training_config.output_dir");
+  if (folder == nullptr || folder->kind != options::Value::Kind::scalar || folder->scalar.empty()) return false;
+  if (own != nullptr && own->scalar == folder->scalar) return false;  // the checkpoints of the run itself
+  const auto* format = registries.formats.of(folder->scalar);
+  if (format == nullptr) return !fs::exists(folder->scalar);
+  try {
+    std::vector<std::string> unheard;
+    return format->model_config(folder->scalar, registries.mappings, unheard).has_value();
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+/// Writes what was given of the model although it is the default: what a recipe leaves out is taken from the folder.
+void keep_what_was_given(const options::Value& tree, const options::Facts& facts, options::Value& shown) {
+  for (const std::string group : {"model_config", "vision_config", "moe_config"})
     if (const auto* options = tree.find(group))
-      for (const auto& [name, value] : options->fields)
-        if (const auto path = group + "." + name; shown.at(path) == nullptr) shown.set(path, value);
+      for (const auto& [name, value] : options->fields) {
+        const auto path = group + "." + name;
+        const auto* option = flags::option_at(path, facts);
+        if (shown.at(path) == nullptr && (option == nullptr || !option->planned)) shown.set(path, value);
+      }
 }
 
 std::string recipe_text(const flags::Source& source, const std::string& name, const std::string& recipe,
                         const options::Facts& facts, const recipe::Registries& registries) {
   auto tree = source.tree;
   drop_idle_defaults(tree, registries);
-  const auto model = flags::known_model(tree, facts);
+  const bool has_folder = takes_model_of_folder(tree, registries);
+  // A base would say what the folder says otherwise.
+  const auto model = has_folder ? flags::KnownModel{} : flags::known_model(tree, facts);
   flags::answer_base(tree, model.tree, facts);
   auto shown = flags::what_differs(tree, model.tree, facts);
-  keep_what_was_given(tree, shown);
+  if (has_folder) keep_what_was_given(tree, facts, shown);
   flags::RecipeText around{flags::head_of(source, name, recipe), model.name};
   around.comments = Comments(source, shown).all();
   shut(source, shown, around);
@@ -182,7 +200,7 @@ void write_as_core_ms(const ConvertArguments& arguments, const recipe::Recipe& r
   options::Report report;
   const bool nested = arguments.to == nested_form;
   const auto tree = nested ? flags::write_nested_core_ms(recipe.resolved, facts, context.mappings(), report)
-                           : flags::write_flat_core_ms(recipe.resolved, facts, context.mappings(), report);
+                           : flags::write_flat_core_ms(recipe, context.mappings(), report);
   for (const auto& line : report.notes()) convert_logger.info("note: " + line);
   for (const auto& line : report.problems()) convert_logger.error(line);
   flags::RecipeText around{{text("From ", arguments.input[0], ", for MindSpeed-Core-MS, by tessera convert.")}, ""};
@@ -198,21 +216,26 @@ void write_as_core_ms(const ConvertArguments& arguments, const recipe::Recipe& r
 }
 
 /// A recipe as a launch script of the program that `--to` names.
-void write_as_flags(const ConvertArguments& arguments, const recipe::Recipe& recipe, const options::Facts& facts,
-                    CommandContext& context) {
+void write_as_flags(const ConvertArguments& arguments, const recipe::Recipe& recipe, CommandContext& context) {
   const auto table =
       flags::FlagTable::named(arguments.to == "megatron" ? flags::FlagTable::usual : arguments.to, context.mappings());
-  const auto flags = flags::write_flags(recipe.resolved, table, facts, {});
+  const auto flags = flags::write_flags(recipe, table, {});
+  options::Report stops;
+  if (table.name() == flags::FlagTable::usual)
+    flags::check_megatron_rules(flags.flags, 0, table, context.registries, stops);
   std::vector<std::string> head{text("From ", arguments.input[0], ", for ", table.doc(), ", by tessera convert.")};
-  if (!flags.lost.empty()) head.emplace_back("Omitted, because there is no such flag:");
-  for (const auto& lost : flags.lost) {
-    convert_logger.error(options::text_of(lost));
-    head.push_back("  " + lost.message);
-  }
-  if (!flags.lost.empty() && !arguments.allow_refused) {
+  const auto tell = [&head](const std::string& what, const std::vector<options::Finding>& findings) {
+    if (!findings.empty()) head.push_back(what);
+    for (const auto& finding : findings) {
+      convert_logger.error(options::text_of(finding));
+      head.push_back("  " + finding.message);
+    }
+  };
+  tell("Omitted, because there is no such flag:", flags.lost);
+  tell("Not accepted by that program:", stops.findings());
+  if ((!flags.lost.empty() || !stops.good()) && !arguments.allow_refused) {
     context.exit_code = not_all_taken;
-    convert_logger.error(
-        "no script is written; with --allow-refused it is written without them, and lists them in comments");
+    convert_logger.error("no script is written; with --allow-refused it is written, and lists this in comments");
     return;
   }
   const auto ranks = parallel::fewest_ranks(recipe.parallel);
@@ -288,7 +311,7 @@ void convert(const ConvertArguments& arguments, CommandContext& context) {
     report.must_be_good();
     if (arguments.to == flat_form || arguments.to == nested_form)
       return write_as_core_ms(arguments, recipe, facts, context);
-    return write_as_flags(arguments, recipe, facts, context);
+    return write_as_flags(arguments, recipe, context);
   }
   const auto recipe = arguments.out.empty() || arguments.out == "-" ? "recipe.yaml" : arguments.out;
   if (!arguments.report.empty()) write(arguments.report, flags::report_json(source, name, recipe, report));

@@ -54,6 +54,8 @@ void print_exit_status(std::ostream& out, const std::string& command) {
   out << ".SH EXIT STATUS\n.TP\n.B 0\nDone" << (command == "diff" ? "; nothing differs" : "")
       << ".\n.TP\n.B 1\nSomething failed" << (command == "diff" ? ", or differs" : "")
       << ".\n.TP\n.B 2\nWrong arguments or recipe; nothing was started.\n";
+  if (command == "train")
+    out << ".TP\n.B 22\nThe state could not be saved.\n.TP\nother\nAs\n.BR tsrun (1)\nhas them.\n";
   if (command == "convert") out << ".TP\n.B 3\nFlags were refused or are not known.\n";
   if (command == "checkpoint") out << ".TP\n.B 24\nA checkpoint is damaged.\n";
   if (command == "data") out << ".TP\n.BR 130 \", \" 143\n.B preprocess\nwas interrupted by SIGINT or SIGTERM.\n";

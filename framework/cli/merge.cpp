@@ -117,6 +117,8 @@ void merge(const MergeFlags& flags, const CommandContext& context) {
   auto adapted = recipe::open_adapted(flags.in, flags.base.empty() ? std::nullopt : std::optional<fs::path>(flags.base),
                                       registries);
   log_notes(adapted.notes, {}, true);
+  recipe::must_fit_trained(adapted);
+  hugging_face::refuse_tied_table(adapted);
   choose_base(adapted, flags, registries);
   computes_in_fp32(adapted);
   kernels::Threads threads(flags.threads.count());

@@ -9,6 +9,7 @@
 #include "framework/base/json.h"
 #include "framework/interop/hugging_face/family.h"
 #include "framework/interop/hugging_face/hugging_face_export.h"
+#include "framework/interop/hugging_face/model_code.h"
 #include "framework/recipe/build.h"
 
 namespace tessera::cli {
@@ -172,6 +173,7 @@ std::string write_transformers_folder(const fs::path& out, const ModelToWrite& m
   const auto type = how.dtype.value_or(model.weights.dtype("embedding.word_embeddings.weight"));
   const auto carried = files["config.json"].empty() ? special_tokens(model) : files["config.json"];
   files["config.json"] = hugging_face::write_hugging_face_config(config, how.family, type, carried, mappings);
+  tell_notes(hugging_face::drop_absent_code(files));
   how.files = std::move(files);
   tell_notes(hugging_face::write_hugging_face(out, config, model.weights, how, mappings));
   return how.family;

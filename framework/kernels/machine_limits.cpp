@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "framework/base/clock.h"
+#include "framework/base/memory_limit.h"
 #include "framework/kernels/gemm.h"
 #include "framework/kernels/gemm_tiles.h"
 #include "framework/kernels/linear.h"
@@ -149,7 +150,10 @@ double pair_tile_rate(Threads& threads, double seconds) {
 }
 
 MemoryRates memory_rates(Threads& threads) {
-  constexpr std::size_t stream = std::size_t{24} << 20, tile = std::size_t{1} << 16;  // four streams of 96 MiB
+  // Four streams of 96 MiB, which no cache holds, but no more than a quarter of the memory that this process may use.
+  constexpr std::size_t tile = std::size_t{1} << 16, most_tiles = 384;
+  const auto tiles = static_cast<std::size_t>(process_memory_limit().bytes) / 4 / (4 * sizeof(float) * tile);
+  const auto stream = std::clamp(tiles, std::size_t{1}, most_tiles) * tile;
   const Storage memory(4 * stream * sizeof(float));  // on huge pages, as the weights of a run
   const auto x = memory.floats();
   std::fill(x.begin(), x.end(), 1.0F);

@@ -1,6 +1,7 @@
 #include "framework/recipe/adapted_model.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "framework/base/cpu_limit.h"
@@ -167,19 +168,6 @@ void fill_base(const AdaptedModel& from, training::ModelState& state, std::vecto
   read_ranges(*base, in_source(*base, state.trained_ranges()));
 }
 
-/// Every tensor of the trained part has its place, and every adapter of the model is in it.
-void must_fit_trained(const checkpoint::WeightSource& trained, const std::vector<checkpoint::TensorRange>& ranges) {
-  std::string problems;
-  for (const auto& range : ranges)
-    if (nn::is_of_adapter(range.name) && !trained.has(range.name))
-      problems += text("\n  ", range.name, ": is not in the folder");
-  for (const auto& name : trained.names())
-    if (std::none_of(ranges.begin(), ranges.end(), [&](const auto& range) { return range.name == name; }))
-      problems += text("\n  ", name, ": is not trained by the options of the adapter");
-  if (!problems.empty())
-    throw ConfigError(text(trained.folder().string(), ": the tensors are not those of its options:", problems));
-}
-
 }  // namespace
 
 std::unique_ptr<checkpoint::WeightSource> AdaptedModel::base_weights() const {
@@ -212,13 +200,29 @@ AdaptedModel open_adapted(const fs::path& folder, const std::optional<fs::path>&
   return opened;
 }
 
+void must_fit_trained(const AdaptedModel& from) {
+  const auto trains = trained_names(from.recipe);
+  const auto model = from.recipe.architecture->build(whole_model(from.recipe, 1));  // any vocabulary has these names
+  std::set<std::string> expected;
+  std::string problems;
+  for (const auto* parameter : model->parameters()) {
+    const auto& name = parameter->name;
+    if (trains.trains(name)) expected.insert(name);
+    if (nn::is_of_adapter(name) && !from.trained->has(name)) problems += text("\n  ", name, ": is not in the folder");
+  }
+  for (const auto& name : from.trained->names())
+    if (!expected.contains(name)) problems += text("\n  ", name, ": is not trained by the options of the adapter");
+  if (!problems.empty())
+    throw ConfigError(text(from.trained->folder().string(), ": the tensors are not those of its options:", problems));
+}
+
 TrainedModel load_adapted(const AdaptedModel& from) {
   auto out = without_weights(from.folder, from.recipe, from.recipe.tokenizer.make(), from.base.get());
   out.notes = from.notes;
   out.notes.push_back(text("the frozen parameters are those of ", from.base->folder().string()));
   fill_base(from, *out.weights, out.notes);
+  must_fit_trained(from);
   const auto ranges = out.weights->trained_ranges();
-  must_fit_trained(*from.trained, ranges);
   read_ranges(*from.trained, in_source(*from.trained, ranges));
   out.weights->weights_changed();
   out.base = from.base->folder();

@@ -43,6 +43,10 @@ AdaptedModel open_adapted(const std::filesystem::path& folder, const std::option
 /// Throws ConfigError if `base` says that the adapter is merged into its weights already.
 void refuse_merged(const checkpoint::WeightSource& adapter, const checkpoint::OpenedCheckpoint& base);
 
+/// Throws ConfigError that names each tensor which an adapter of the model needs and the trained part lacks, and each
+/// that the model does not train. Reads no elements.
+void must_fit_trained(const AdaptedModel& adapted);
+
 /// The adapters that the model of `recipe` has, by layer or part of one, "decoder.layers.0.mlp.linear_fc1.up_proj".
 std::map<std::string, nn::AdapterForm> adapters_of(const Recipe& recipe);
 

@@ -53,6 +53,15 @@ void check_vocabulary(std::int64_t rows, const tokenizers::Tokenizer* tokenizer)
                            " tokens; leave vocab_size out, or give at least that many"));
 }
 
+/// So must the token whose row gets no gradient from the input.
+void check_padding_token(const Recipe& recipe, std::int64_t rows) {
+  const auto* given = recipe.resolved.at("model_config.embedding_padding_token");
+  std::int64_t token = 0;
+  if (given == nullptr || !options::OptionType<std::int64_t>::read(*given, token) || token < rows) return;
+  throw ConfigError(text("model_config.embedding_padding_token is ", token, ", but the vocabulary has ", rows,
+                         " rows; give a smaller number, or null"));
+}
+
 }  // namespace
 
 std::int64_t epoch_iterations(const Recipe& recipe, std::int64_t samples, std::int64_t replicas) {
@@ -69,6 +78,7 @@ std::int64_t vocabulary(const Recipe& recipe, const tokenizers::Tokenizer* token
   const auto rows = recipe.size.padded_vocabulary(tokenizer ? tokenizer->vocab_size() : 0,
                                                   recipe.parallel.tensor_model_parallel_size);
   check_vocabulary(rows, tokenizer);
+  check_padding_token(recipe, rows);
   if (rows > options::most_tokens_known)
     throw ConfigError(text("model_config.make_vocab_size_divisible_by: the vocabulary rounded up has ", rows,
                            " rows; at most ", options::most_tokens_known, " are allowed, give a smaller number"));

@@ -1,10 +1,14 @@
 #include "framework/recipe/imported_recipe.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "framework/checkpoint/find.h"
+#include "framework/options/schema.h"
 #include "framework/options/yaml.h"
+#include "framework/training/options/training_options.h"
 
 namespace tessera::recipe {
 namespace {
@@ -22,14 +26,21 @@ void set_layers(options::Value& value, int layer) {
   for (auto& [name, field] : value.fields) set_layers(field, layer);
 }
 
-/// `mappings` with the keys that training_config of `tree` asks to ignore.
-options::Mappings ignoring_keys(options::Mappings mappings, const options::Value& tree) {
-  std::vector<std::string> keys;
-  if (const auto* given = tree.at("training_config.ignore_config_keys"))
-    for (const auto& key : given->items) keys.push_back(key.scalar);
-  mappings.ignore_keys(keys);
-  return mappings;
-}
+/// The options of training_config that say what is taken from a checkpoint, before the recipe is read. Mistakes in them
+/// are reported when it is.
+struct GivenTraining {
+  explicit GivenTraining(const options::Value& tree) : group(tree, "training_config", unheard) {
+    training = options::read_own<training::TrainingOptions>(group);
+  }
+  /// Where an option was given, by whatever name.
+  options::Origin origin_of(const char* option) const {
+    const auto* value = group.resolved().find(option);
+    return value == nullptr ? options::Origin{} : value->origin;
+  }
+  options::Report unheard;
+  options::Group group;
+  training::TrainingOptions training;
+};
 
 /// The recipe that the newest checkpoint in `folder` has or describes, with the parallel sizes of the run that saved
 /// it; nothing if there is no checkpoint.
@@ -66,12 +77,11 @@ void take_values(options::Value& tree, const options::Value& described, const op
 }
 
 /// With use_checkpoint_args: the options of mappings/arguments/from_checkpoint.yaml.
-void take_checkpoint_arguments(options::Value& tree, const Registries& registries, options::Report& report) {
-  const auto* asked = tree.at("training_config.use_checkpoint_args");
-  const auto* given = tree.at("training_config.load_checkpoint");
-  if (asked == nullptr || asked->scalar != "true" || given == nullptr) return;
-  const auto origin = asked->origin;
-  const auto folder = given->scalar;
+void take_checkpoint_arguments(const GivenTraining& given, options::Value& tree, const Registries& registries,
+                               options::Report& report) {
+  if (!given.training.use_checkpoint_args || !given.training.load_checkpoint) return;
+  const auto origin = given.origin_of("use_checkpoint_args");
+  const auto folder = *given.training.load_checkpoint;
   try {
     const auto described = described_in(folder, registries);
     if (!described)
@@ -80,9 +90,9 @@ void take_checkpoint_arguments(options::Value& tree, const Registries& registrie
     const auto table = registries.mappings.table("arguments/from_checkpoint.yaml");
     take_values(tree, *described, table.find("always"), true, origin);
     take_values(tree, *described, table.find("missing"), false, origin);
-    const auto* sizes = tree.at("training_config.use_mp_args_from_checkpoint_args");
-    const bool takes_sizes = sizes != nullptr && sizes->scalar == "true";
-    if (takes_sizes) take_values(tree, *described, table.find("parallel"), true, sizes->origin);
+    const bool takes_sizes = given.training.use_mp_args_from_checkpoint_args;
+    if (takes_sizes)
+      take_values(tree, *described, table.find("parallel"), true, given.origin_of("use_mp_args_from_checkpoint_args"));
     report.note(origin, text(takes_sizes ? "options of the model and parallel sizes" : "options of the model",
                              " are those of the checkpoint in ", folder, " (use_checkpoint_args)"));
   } catch (const Error& error) {
@@ -109,25 +119,33 @@ Recipe imported_recipe(options::Value tree, const std::vector<std::string>& sets
 }
 
 void lay_on_given_model(options::Value& tree, const Registries& registries, options::Report& report) {
-  take_checkpoint_arguments(tree, registries, report);
-  const auto* given = tree.at("training_config.load_checkpoint");
-  if (given == nullptr || given->kind != options::Value::Kind::scalar) return;
-  const auto* format = registries.formats.of(given->scalar);
+  // All names of load_checkpoint begin so. Most recipes have none, and are not read twice.
+  const auto* group = tree.find("training_config");
+  const auto may_load = [](const auto& field) { return field.name.starts_with("load"); };
+  if (group == nullptr || std::ranges::none_of(group->fields, may_load)) return;
+  const GivenTraining given(tree);
+  take_checkpoint_arguments(given, tree, registries, report);
+  if (!given.training.load_checkpoint) return;
+  const std::filesystem::path folder = *given.training.load_checkpoint;
+  const auto origin = given.origin_of("load_checkpoint");
+  const auto* format = registries.formats.of(folder);
   if (format == nullptr) return;
   try {
+    auto mappings = registries.mappings;
+    mappings.ignore_keys(given.training.ignore_config_keys);
     std::vector<std::string> notes;
-    auto model = format->model_config(given->scalar, ignoring_keys(registries.mappings, tree), notes);
+    auto model = format->model_config(folder, mappings, notes);
     if (!model) return;
-    for (auto& note : notes) report.note(given->origin, std::move(note));
+    for (auto& note : notes) report.note(origin, std::move(note));
     set_layers(*model, 1);
     raise_layers(tree, 1);
-    report.note(given->origin, text("model_config is that of ", format->model_config_file(given->scalar).string(),
-                                    " where the recipe says nothing"));
+    report.note(origin, text("model_config is that of ", format->model_config_file(folder).string(),
+                             " where the recipe says nothing"));
     model->origin = tree.origin;
     model->lay(std::move(tree));
     tree = *std::move(model);
   } catch (const Error& error) {
-    report.problem(given->origin, "training_config.load_checkpoint", error.what());
+    report.problem(origin, "training_config.load_checkpoint", error.what());
   }
 }
 

@@ -152,10 +152,29 @@ std::vector<Rule> input_rules() {
   };
 }
 
+/// Rules of the loss scale of 16-bit runs.
+std::vector<Rule> loss_scale_rules() {
+  return {
+      {"MP9",
+       {"training_config.min_loss_scale", "training_config.loss_scale_value", "training_config.loss_scale",
+        "training_config.fp16"},
+       [](const Recipe& r) {
+         const auto& scale = r.loss_scale;
+         return !r.half.fp16 || scale.loss_scale.value_or(0) > 0 || scale.min_loss_scale <= scale.initial();
+       },
+       [](const Recipe& r) {
+         return text("min_loss_scale is ", r.loss_scale.min_loss_scale, ", above the initial loss scale ",
+                     r.loss_scale.initial());
+       },
+       "lower min_loss_scale, or raise loss_scale_value"},
+  };
+}
+
 const std::vector<Rule>& rules() {
   static const auto all = [] {
     auto rules = length_rules();
-    for (const auto& part : {size_rules(), input_rules()}) rules.insert(rules.end(), part.begin(), part.end());
+    for (const auto& part : {size_rules(), input_rules(), loss_scale_rules()})
+      rules.insert(rules.end(), part.begin(), part.end());
     return rules;
   }();
   return all;
@@ -175,6 +194,18 @@ void check_learning_rate(const Recipe& recipe, const schedule::RunLength& length
   for (const auto& broken : schedule::broken_rules(recipe.learning_rate, length))
     tell(recipe, report, group, broken,
          {group + "learning_rate", group + "lr_decay_iters", "training_config.training_iters"});
+}
+
+/// That a profile is asked for but cannot begin.
+void note_profile(const Recipe& recipe, options::Report& report) {
+  const auto last = recipe.batch.in_samples() ? 0 : recipe.iterations();
+  const auto first = recipe.profile.profile_step_start;
+  if (!recipe.profile.profile || !report.good() || last == 0 || first <= last) return;
+  const auto* start = recipe.resolved.at("training_config.profile_step_start");
+  const auto* asked = recipe.resolved.at("training_config.profile");
+  if (start != nullptr && asked != nullptr)
+    report.note((start->origin.layer > 0 ? start : asked)->origin,
+                text("nothing is profiled: profile_step_start is ", first, ", but the last iteration is ", last));
 }
 
 void check_schedules(const Recipe& recipe, options::Report& report) {
@@ -274,6 +305,7 @@ void check_rules(const Recipe& recipe, options::Report& report) {
   check_freezing(recipe, report);
   note_parameter_groups(recipe, report);
   check_stage(recipe, report);
+  note_profile(recipe, report);
 }
 
 }  // namespace tessera::recipe

@@ -1,5 +1,6 @@
 // Sections with drawings of their own: experts, timeline, layout.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -99,9 +100,18 @@ std::optional<std::filesystem::path> trace_of(const runs::RunReader& run) {
   const auto folder = run.folder() / "profile";
   std::error_code unknown;
   if (!std::filesystem::is_directory(folder, unknown)) return std::nullopt;
-  for (const auto& rank : list_folder(folder))
-    if (const auto file = rank / "trace.json"; std::filesystem::is_regular_file(file, unknown)) return file;
-  return std::nullopt;
+  std::optional<std::pair<std::int64_t, std::filesystem::path>> lowest;
+  for (const auto& one : list_folder(folder)) {
+    const std::string prefix = "rank_", name = one.filename();
+    std::int64_t rank = 0;
+    const auto file = one / "trace.json";
+    if (!name.starts_with(prefix) ||
+        std::from_chars(name.data() + prefix.size(), name.data() + name.size(), rank).ec != std::errc() ||
+        !std::filesystem::is_regular_file(file, unknown))
+      continue;
+    if (!lowest || rank < lowest->first) lowest.emplace(rank, file);
+  }
+  return lowest ? std::optional(lowest->second) : std::nullopt;
 }
 
 /// The spans of the first step of a trace and of the main thread, outer ones first.

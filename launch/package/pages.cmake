@@ -9,7 +9,8 @@ file(MAKE_DIRECTORY ${pages}/man/man1 ${pages}/man/man5 ${pages}/tessera ${bash}
 execute_process(COMMAND ${program_tessera} man --output-dir ${pages}/man/man1 COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${program_tsrun} --man OUTPUT_FILE ${pages}/man/man1/tsrun.1 COMMAND_ERROR_IS_FATAL ANY)
 file(RENAME ${pages}/man/man1/tessera-recipe.5 ${pages}/man/man5/tessera-recipe.5)
-file(GLOB written ${pages}/man/man1/tessera*.1 ${pages}/man/man1/tsrun.1 ${pages}/man/man5/tessera*.5)
+# By these names alone: a prefix like /usr/local may have the pages of other programs, such as tesseract.1.
+file(GLOB written ${pages}/man/man1/tessera.1 ${pages}/man/man1/tessera-*.1 ${pages}/man/man1/tsrun.1 ${pages}/man/man5/tessera-*.5)
 execute_process(COMMAND gzip -9nf ${written} COMMAND_ERROR_IS_FATAL ANY)
 list(TRANSFORM written APPEND .gz)
 
@@ -25,8 +26,8 @@ endforeach()
 
 # "0.1.0 COMMIT", by which launch/quickstart.sh knows whether an installed program is that of its source tree; without COMMIT if the source
 # tree has no commit, with "-modified" behind it if files have changed since.
-execute_process(COMMAND git -C ${source} rev-parse HEAD OUTPUT_VARIABLE commit RESULT_VARIABLE no_commit ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
-execute_process(COMMAND git -C ${source} status --porcelain OUTPUT_VARIABLE changes ERROR_QUIET)
+execute_process(COMMAND git -c safe.directory=* -C ${source} rev-parse HEAD OUTPUT_VARIABLE commit RESULT_VARIABLE no_commit ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+execute_process(COMMAND git -c safe.directory=* -C ${source} status --porcelain OUTPUT_VARIABLE changes ERROR_QUIET)
 if(no_commit)
   set(commit "")
 elseif(changes)
@@ -35,6 +36,7 @@ else()
   set(commit " ${commit}")
 endif()
 file(WRITE ${pages}/tessera/version "${version}${commit}\n")
+file(CHMOD ${written} ${pages}/tessera/version PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
 foreach(name ${written} ${pages}/tessera/version)
   cmake_path(RELATIVE_PATH name BASE_DIRECTORY ${pages})
   list(APPEND CMAKE_INSTALL_MANIFEST_FILES ${CMAKE_INSTALL_PREFIX}/${share}/${name})

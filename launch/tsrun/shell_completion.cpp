@@ -205,7 +205,9 @@ void print_manual(std::ostream& out) {
   print_rows(out, "torchrun\\(aqs (each may also come from PET_NAME)", option_table(), Dialect::torchrun);
   out << ".SH ENVIRONMENT\n";
   print_rows(out, "MindIO TTP", ttp_table(), Dialect::either);
-  out << ".SH EXIT STATUS\n.TP\n.B 0\nAll workers are done.\n.TP\n.B 2\nWrong arguments or recipe; nothing was "
+  out << ".SH EXIT STATUS\n.TP\n.B 0\nAll workers are done.\n.TP\n.B 1\nA worker hung, did not start, or exited before "
+         "its work was done; a "
+         "host was lost.\n.TP\n.B 2\nWrong arguments or recipe; nothing was "
          "started.\n.TP\n.B 20\nThe restarts are used up; the state is saved.\n.TP\n.B 21\nA step failed alike twice; "
          "the state is saved.\n.TP\n.B 22\nThe state could not be saved.\n.TP\nother\nThe code of the worker that "
          "failed "

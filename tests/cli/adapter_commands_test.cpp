@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -51,6 +52,19 @@ class AdapterCommands : public InOwnFolder {
       ASSERT_EQ(x.shape(), y.shape()) << name;
       EXPECT_EQ(std::memcmp(x.raw().data(), y.raw().data(), x.bytes()), 0) << name;
     }
+  }
+  /// A copy of the recorded adapter with these target_modules, without the tensors that have `left_out` in their names.
+  static void write_adapter(const fs::path& folder, const std::vector<std::string>& targets,
+                            const std::string& left_out) {
+    fs::create_directory(folder);
+    auto config = nlohmann::json::parse(read_file(adapter_of_qv + "/adapter_config.json"));
+    config["target_modules"] = targets;
+    write((folder / "adapter_config.json").string(), config.dump());
+    const checkpoint::SafetensorsReader file(adapter_of_qv + "/adapter_model.safetensors");
+    std::map<std::string, Tensor> tensors;
+    for (const auto& name : file.names())
+      if (left_out.empty() || name.find(left_out) == std::string::npos) tensors.emplace(name, file.tensor(name));
+    checkpoint::write_safetensors(folder / "adapter_model.safetensors", tensors);
   }
   /// Trains a recipe; its resolved options are checked as those of a file.
   static void train(const std::string& recipe, const std::vector<std::string>& sets = {}) {
@@ -110,6 +124,23 @@ TEST_F(AdapterCommands, MergingNeedsItsBase) {
   fs::create_directory("full");
   write("full/file", "");
   expect_refused({"merge", adapter_of_qv, "full", "--base", llama_base}, "exists and is not empty");
+}
+
+TEST_F(AdapterCommands, TensorsThatAreNotThoseOfTheOptionsAreNamedBeforeAnythingIsWritten) {
+  write_adapter("less", {"q_proj", "v_proj"}, "layers.1.self_attn.q_proj");
+  expect_refused({"merge", "less", "out", "--base", llama_base},
+                 "decoder.layers.1.self_attention.linear_qkv.q_proj.lora_A.weight: is not in the folder");
+  write_adapter("more", {"q_proj"}, "");
+  expect_refused({"merge", "more", "out", "--base", llama_base},
+                 "linear_qkv.v_proj.lora_A.weight: is not trained by the options of the adapter");
+  EXPECT_FALSE(fs::exists("out"));
+}
+
+TEST_F(AdapterCommands, AnAdapterOfATableThatIsAlsoTheOutputLayerIsNotMerged) {
+  const std::string base = tuned_models + "/bases/qwen2/hf";
+  expect_refused({"merge", tuned_models + "/lora/qwen2_dora_embedding/adapter", "out", "--base", base},
+                 "whose table is also the output layer of");
+  EXPECT_FALSE(fs::exists("out"));
 }
 
 TEST_F(AdapterCommands, AnAdapterThatChangesNothingIsTold) {

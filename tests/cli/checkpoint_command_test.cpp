@@ -116,5 +116,56 @@ TEST_F(ForeignKeys, AreIgnoredByAnOptionOfTheRecipe) {
   EXPECT_EQ(read.code, 0) << read.out << read.err;
 }
 
+/// A folder of Transformers whose config.json and tokenizer_config.json name Python code.
+class CodeBesideAModel : public InOwnFolder {
+ protected:
+  CodeBesideAModel() {
+    fs::copy(fs::path(TESTS_DATA) / "models/llama/hf", "theirs");
+    auto config = nlohmann::json::parse(read_file("theirs/config.json"));
+    config["auto_map"] = {{"AutoConfig", "configuration_llama.LlamaConfig"},
+                          {"AutoModelForCausalLM", "modeling_llama.LlamaForCausalLM"},
+                          {"AutoModel", "some/where--modeling_llama.LlamaModel"}};
+    write("theirs/config.json", config.dump());
+    const nlohmann::json tokenizer = {{"auto_map", {{"AutoTokenizer", {"tokenization_own.OwnTokenizer", nullptr}}}},
+                                      {"clean_up", false}};
+    write("theirs/tokenizer_config.json", tokenizer.dump());
+    write("theirs/modeling_llama.py", "import math\nfrom .helper_of_llama import help\nfrom .. import os\n");
+    for (const auto* name : {"configuration_llama", "helper_of_llama", "tokenization_own", "unrelated"})
+      write(text("theirs/", name, ".py"), name);
+  }
+  static std::string there_and_back() {
+    for (const auto* folder : {"ours", "back"}) fs::remove_all(folder);
+    EXPECT_EQ(run_program({"checkpoint", "convert", "--from", "hf", "--to", "tessera", "theirs", "ours"}).code, 0);
+    const auto back = run_program({"checkpoint", "convert", "--from", "tessera", "--to", "hf", "ours", "back"});
+    EXPECT_EQ(back.code, 0) << back.err;
+    return back.out;
+  }
+};
+
+TEST_F(CodeBesideAModel, IsCopiedWithWhatItImports) {
+  there_and_back();
+  const auto of = [](const char* folder) {
+    return nlohmann::json::parse(read_file(text(folder, "/config.json")))["auto_map"];
+  };
+  EXPECT_EQ(of("back"), of("theirs"));
+  for (const auto* name : {"configuration_llama", "modeling_llama", "helper_of_llama", "tokenization_own"})
+    EXPECT_EQ(read_file(text("back/", name, ".py")), read_file(text("theirs/", name, ".py")));
+  EXPECT_FALSE(fs::exists("back/unrelated.py"));
+  EXPECT_EQ(read_file("back/tokenizer_config.json"), read_file("theirs/tokenizer_config.json"));
+}
+
+TEST_F(CodeBesideAModel, IsNotNamedWhereItIsNot) {
+  fs::remove("theirs/modeling_llama.py");
+  fs::remove("theirs/tokenization_own.py");
+  const auto said = there_and_back();
+  EXPECT_NE(said.find("config.json: auto_map is written without AutoModelForCausalLM, because"), std::string::npos)
+      << said;
+  const auto map = nlohmann::json::parse(read_file("back/config.json"))["auto_map"];
+  EXPECT_EQ(map.size(), 2U) << map;
+  EXPECT_TRUE(map.contains("AutoConfig") && map.contains("AutoModel")) << map;
+  const auto tokenizer = nlohmann::json::parse(read_file("back/tokenizer_config.json"));
+  EXPECT_EQ(tokenizer, (nlohmann::json{{"clean_up", false}}));
+}
+
 }  // namespace
 }  // namespace tessera::cli

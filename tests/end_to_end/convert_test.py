@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import unittest
@@ -96,6 +97,29 @@ class Convert(InOwnFolder):
             self.tessera("convert", "again.sh", "-o", "second.yaml")
             self.tessera("diff", "first.yaml", "second.yaml", environment={"ARG_1": "ckpt"})
 
+    def test_a_recipe_becomes_a_script_that_megatron_takes_and_the_same_recipe(self):
+        for model, more in (("llama2_7b", "max_position_embeddings: null"), ("mixtral_8x7b", "rotary_interleaved: true"),
+                            ("gpt2_124m", "hidden_act: squared_relu")):
+            self.write("run.yaml", f"base: models/{model}.yaml\nmodel_config: {{vocab_size: null, {more}}}\n"
+                                   "training_config: {training_iters: 9, fp16: true, output_dir: out, save_interval: 3, ckpt_format: safetensors}\n"
+                                   "dataset_config: {dataset_type: mock, batch_size: 1, tokenizer_type: NullTokenizer, vocab_size: 999}\n")
+            self.tessera("convert", "run.yaml", "--to", "megatron", "-o", "run.sh")
+            self.tessera("check", "run.sh", "--as", "megatron")
+            self.tessera("convert", "run.sh", "-o", "again.yaml")
+            differences = self.tessera("diff", "run.yaml", "again.yaml", code=1 if "interleaved" in more else 0)
+            # Megatron-LM has no fused kernel for pairs of neighbours; here all are the same.
+            self.assertEqual(re.findall(r"^  (\w+)$", differences, re.MULTILINE), ["apply_rope_fusion"] if differences else [])
+
+    def test_a_script_that_megatron_refuses_is_not_written(self):
+        self.write("run.yaml", "base: models/llama2_7b.yaml\nmodel_config: {vocab_size: null, num_layers: 3}\n"
+                               "parallel_config: {pipeline_model_parallel_size: 2}\ntraining_config: {training_iters: 9}\n"
+                               "dataset_config: {dataset_type: mock, batch_size: 1, tokenizer_type: NullTokenizer, vocab_size: 999}\n")
+        told = self.tessera("convert", "run.yaml", "--to", "megatron", "-o", "run.sh", code=3)
+        self.assertIn("Megatron-LM stops here: --pipeline-model-parallel-size does not divide the layers", told)
+        self.assertFalse((self.folder / "run.sh").exists())
+        self.tessera("convert", "run.yaml", "--to", "megatron", "-o", "run.sh", "--allow-refused")
+        self.assertIn("# Not accepted by that program:\n", (self.folder / "run.sh").read_text())
+
     def test_the_guides_script_trains_with_smaller_sizes(self):
         self.corpus()
         self.write("pretrain_single.sh", SINGLE.replace("@", " "))
@@ -175,6 +199,46 @@ class Convert(InOwnFolder):
         got = self.tessera("--mappings", "own", "train", "tiny.yaml", *smaller, "--set", "training_config.training_iters=3",
                            "--set", "training_config.output_dir=with_all", code=2)
         self.assertIn("no table 'weights/megatron.yaml' in mappings of own", got)
+
+
+class AModelIsWhatTheScriptSays(InOwnFolder):
+    SIZES = ("--num-layers 2 --hidden-size 32 --ffn-hidden-size 48 --num-attention-heads 4 --group-query-attention --num-query-groups 2 "
+             "--seq-length 64 --max-position-embeddings 64 --position-embedding-type rope --normalization RMSNorm --swiglu "
+             "--disable-bias-linear --patch-tokenizer-type LLama2Tokenizer --micro-batch-size 1 --lr 1e-3 --train-iters 3 "
+             "--bf16")
+    PAI = ("--from", "pai-megatron-patch")
+
+    def script(self, flags):
+        self.write("pai.sh", f"torchrun pretrain_llama.py {flags}\n")
+
+    def test_what_a_script_says_is_not_taken_from_the_folder_that_it_loads(self):
+        experts = " --num-experts 4 --moe-router-topk 2"
+        for family, more in (("llama", ""), ("mixtral", experts)):
+            shutil.copytree(SOURCE / "tests/data/families" / family, self.folder / "hf", dirs_exist_ok=True)
+            # The rotary base, the eps of the norm, tied embeddings and coefficients of losses are their defaults.
+            self.script(f"{self.SIZES}{more} --load hf --hidden-dropout 0.1 --attention-dropout 0.1")
+            self.tessera("convert", "pai.sh", *self.PAI, "-o", "pai.yaml")
+            self.assertIn("attention_dropout_rate: 0.1", (self.folder / "pai.yaml").read_text())
+            self.tessera("diff", "pai.sh", "pai.yaml", *self.PAI)
+
+    def test_a_recipe_of_a_folder_that_is_not_here_says_all(self):
+        self.script(f"{self.SIZES} --load hf --save out")
+        self.tessera("convert", "pai.sh", *self.PAI, "-o", "pai.yaml")
+        self.assertIn("norm_epsilon: 1e-05", (self.folder / "pai.yaml").read_text())
+        self.script(f"{self.SIZES} --load out --save out")  # what the run itself saves
+        self.tessera("convert", "pai.sh", *self.PAI, "-o", "pai.yaml")
+        self.assertNotIn("norm_epsilon", (self.folder / "pai.yaml").read_text())
+
+    def test_experts_of_the_base_are_not_those_of_the_script(self):
+        self.script("--num-layers 27 --hidden-size 2048 --ffn-hidden-size 10944 --num-attention-heads 16 --num-experts 64 "
+                    "--multi-latent-attention --seq-length 4096 --max-position-embeddings 163840 --position-embedding-type rope "
+                    "--normalization RMSNorm --swiglu --disable-bias-linear --micro-batch-size 1 --lr 1e-3 --train-iters 3 --bf16")
+        self.tessera("convert", "pai.sh", "-o", "recipe.yaml")
+        recipe = (self.folder / "recipe.yaml").read_text()
+        self.assertIn("base: models/deepseek_v2_lite.yaml", recipe)
+        for line in ("moe_ffn_hidden_size: null", "moe_shared_expert_intermediate_size: null"):
+            self.assertIn(line, recipe)
+        self.tessera("diff", "pai.sh", "recipe.yaml")
 
 
 class NothingIsLostSilently(InOwnFolder):

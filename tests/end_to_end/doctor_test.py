@@ -26,6 +26,11 @@ class Doctor(InOwnFolder):
             self.assertGreater(rate, 1e8)
         self.assertTrue(any("bf16" in note for note in told["notes"]))
 
+    def test_little_memory_is_measured_too(self):
+        # The streams are 384 MiB where there is more.
+        told = self.command("bash", "-c", f"ulimit -v 500000; exec {program()} doctor --threads 1")
+        self.assertRegex(told, r"memory, read +[\d.]+ GB/s")
+
     def test_a_forced_instruction_set_and_too_many_threads_are_told(self):
         cores = len(os.sched_getaffinity(0))
         told = self.tessera("doctor", "--threads", str(cores + 1), environment={"TESSERA_CPU": "portable"})

@@ -91,7 +91,8 @@ class Completion(InOwnFolder):
              "tessera explain training_config.see": ["training_config.seed"],
              "tessera checkpoint convert --from h": ["hf"], "tessera data show tiny.yaml --split v": ["valid"],
              "tessera data preprocess --on-error s": ["stop", "skip"],
-             "tessera data preprocess --tokenizer-type N": ["NullTokenizer"], "tessera --log-level d": ["debug"]}
+             "tessera data preprocess --tokenizer-type N": ["NullTokenizer"], "tessera --log-level d": ["debug"],
+             "tessera man rec": ["recipe"]}
     # Only the part behind = is completed by bash and zsh.
     EQUALS = {"tessera checkpoint convert --to=h": "hf", "tessera check --set=model_config.normalization=R": "RMSNorm"}
     WORDS = {"tessera check --set model_config.normalization=R": "RMSNorm", "tessera check --set training_config.bf16=t": "true"}

@@ -4,6 +4,7 @@ losses of one process, as in parity_test.py, continue on other layouts, and lose
 import json
 import os
 import random
+import shutil
 
 import harness
 from harness import main
@@ -213,6 +214,26 @@ class FineTuningKilled(launching.Launching):
             self.assertEqual(told.count("starting all workers again"), 2, told)
             self.assertNotIn("repeated", told)
             self.assert_same_run(f"calm_{run}", f"killed_{run}")
+
+    def test_magnitudes_beside_adapters_that_were_trained_without_begin_with_the_norms(self):
+        self.recipe("base.yaml", training_iters=1, output_dir="base", training_config__tensorboard="false")
+        self.tessera("train", "base.yaml")
+        self.recipe("tiny.yaml", training_iters=6, eval_interval=0, learning_rate=.01, training_config__load_checkpoint="base")
+        adapters = in_group("lora_config", dict(use_lora="true", target_modules="all-linear"))
+        magnitudes = [*in_group("lora_config", dict(use_dora="true")), *harness.sets(dist_ckpt_strictness="log_all")]
+        train = lambda run, *more: self.tessera("train", "tiny.yaml", *harness.sets(output_dir=run), *adapters, *more)
+        train("plain", *harness.sets(exit_interval=4))
+        for run in "calm", "back":
+            shutil.copytree(self.folder / "plain", self.folder / run)
+        train("plain")
+        train("calm", *magnitudes, *harness.sets(iterations_to_skip="[5]"))
+        plain, calm = self.losses("plain")[4], self.losses("calm")[4]
+        self.assertAlmostEqual(calm, plain, delta=1e-5 * plain)
+        told = train("back", *magnitudes, "--set", "resilience_config.bad_step=skip", "--set", "resilience_config.roll_back_after=1",
+                     "--set", "resilience_config.inject_fault=['0:6:reduce:nan!']")
+        self.assertIn("resuming from back/checkpoints/network_iter_0000004", told)
+        self.assertEqual(self.metrics("back"), self.metrics("calm"))
+        self.assertEqual(tensors_of(self.checkpoints("back")[-1]), tensors_of(self.checkpoints("calm")[-1]))
 
 
 if __name__ == "__main__":

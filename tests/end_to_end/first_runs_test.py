@@ -9,6 +9,7 @@ import subprocess
 
 import harness
 from harness import sets, to_yaml
+from in_turn import mpirun
 
 SOURCE = pathlib.Path(os.environ["TESSERA_SOURCE"])
 
@@ -61,6 +62,7 @@ class Quickstart(harness.InOwnFolder):
         for name in ("corpus", "tokenizer", "token ids", "yardsticks", "length of the run", "training", "evaluation"):
             self.assertIn(f"== {name}: done before (out/", again)
         command = re.search(r"To continue this run to the last one:\n  (.*)\n", told)[1]
+        self.command("bash", "-c", re.search(r"\n  (.*tessera check .*)\n", told)[1])
         self.assertIn("resuming from", self.command("bash", "-c", f"{command} --set training_config.exit_interval={steps + 1}"))
         self.assertEqual(self.checkpoints("out/run")[-1].name.split("_iter_")[1], f"{steps + 1:07d}")
 
@@ -88,7 +90,7 @@ class Quickstart(harness.InOwnFolder):
             shutil.rmtree(self.folder / "share", ignore_errors=True)
             # Any other command fails, so that the script ends at the tokenizer.
             self.write("bin/tessera", f'#!/bin/sh\n[ "$1" = --version ] && echo "tessera {told}"\n').chmod(0o755)
-            self.write("bin/git", f'#!/bin/sh\ncase "$1" in rev-parse) echo {commit}; [ -n "{commit}" ] ;; *) echo "{changes}" ;; esac\n').chmod(0o755)
+            self.write("bin/git", f'#!/bin/sh\ncase "$*" in *rev-parse*) echo {commit}; [ -n "{commit}" ] ;; *) echo "{changes}" ;; esac\n').chmod(0o755)
             if record:
                 self.write("share/tessera/version", record + "\n")
             done = subprocess.run(["launch/quickstart.sh", "--output", "out"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -130,6 +132,23 @@ class FineTuning(harness.InOwnFolder):
 
 
 class Profile(harness.InOwnFolder):
+    def test_what_is_not_profiled_is_told(self):
+        never = sets(training_iters=3, profile="true")
+        words = "nothing is profiled: profile_step_start is 10, but the last iteration is 3"
+        self.assertIn(words, self.tessera("check", "tiny.yaml", *never))
+        self.assertIn(words, self.tessera("train", "tiny.yaml", *never))
+        self.assertFalse((self.folder / "run/profile").exists())
+        told = self.tessera("train", "tiny.yaml", *sets(training_iters=3, profile="true", profile_step_start=1, profile_ranks="[0,4]", output_dir="ranks"))
+        self.assertIn("profile_ranks has 4, but the ranks of this run are 0 to 0", told)
+
+    def test_another_rank_tells_of_its_own_profile(self):
+        for folder, words in (("profile", "trace: profile/rank_1/trace.json"), ("/proc/nowhere", "the trace could not be written")):
+            told = self.command(*mpirun(2, self.folder), harness.program(), "train", "tiny.yaml",
+                                *sets(training_iters=3, profile="true", profile_step_start=2, profile_step_end=2, profile_ranks="[1]", profile_save_path=folder,
+                                      output_dir=f"run{folder.count('/')}"))
+            self.assertIn(words, told)
+        self.assertTrue((self.folder / "profile/rank_1/trace.json").exists())
+
     def test_the_trace_has_the_chosen_steps_and_changes_no_number(self):
         self.tessera("train", "tiny.yaml", *sets(training_iters=8, output_dir="without"))
         self.tessera("train", "tiny.yaml", *sets(training_iters=8, profile="true", profile_step_start=4, profile_step_end=6, profile_level="level1"))

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 
 import harness
 from harness import sets
@@ -140,6 +141,55 @@ class FreezingKilled(Launching):
             self.assertEqual(told.count("starting all workers again"), 2, told)
             self.assertNotIn("repeated", told)
             self.assert_same_run(f"calm_{run}", f"killed_{run}")
+
+    def line(self, run, *more, program=("tessera", "train", "tiny.yaml")):
+        return ["--worker_num=1", "--max_restarts=3", *program, *sets(output_dir=run), "--set", "training_config.frozen_parameters=['embedding.*']", *more]
+
+    def killed(self, *faults):
+        return ["--set", f"resilience_config.inject_fault=[{', '.join(map(repr, faults))}]"]
+
+    def test_frozen_parameters_of_a_non_persistent_checkpoint(self):
+        """The run begins with it, and the next one replaces it."""
+        self.recipe("tiny.yaml", training_iters=8, training_config__non_persistent_save_interval=2, training_config__non_persistent_ckpt_type="global")
+        self.tessera("train", "tiny.yaml", *sets(output_dir="calm"), *self.killed("0:5:forward:kill"), code=-signal.SIGKILL)
+        shutil.copytree(self.folder / "calm", self.folder / "killed")
+        freezes = ["--set", "training_config.allow_changes=[training_config.frozen_parameters]"]
+        self.tsrun(*self.line("calm", *freezes))
+        told = self.tsrun(*self.line("killed", *freezes, *self.killed("0:5:update:kill:0", "0:7:forward:segv:1")))
+        self.assertEqual(told.count("starting all workers again"), 2, told)
+        self.assertNotIn("repeated", told)
+        self.assertFalse((self.folder / "killed/non_persistent/network_iter_0000004").exists())
+        self.assert_same_run("calm", "killed")
+
+    def test_frozen_parameters_of_a_folder_that_gets_another_checkpoint(self):
+        self.recipe("tiny.yaml", training_iters=4)
+        for run, steps, seed in (("base", 1, 7), ("newer", 2, 8)):
+            self.tessera("train", "tiny.yaml", *sets(output_dir=run, training_iters=steps, seed=seed))
+        begins = sets(load_checkpoint="base", resume_training="false")
+        self.tsrun(*self.line("calm", *begins))
+        # Between the first start and the second, before the run has saved a checkpoint.
+        for run, change, code in (("killed", "cp -r newer/checkpoints/network_iter_0000002 base/checkpoints", 0),
+                                  ("refused", "rm -r base/checkpoints/network_iter_0000002", 2)):
+            begin = self.script(f"{run}.sh", f'if [ -e {run}.begun ]; then {change}; fi\ntouch {run}.begun\nexec tessera train tiny.yaml "$@"')
+            told = self.tsrun(*self.line(run, *begins, *self.killed("0:2:update:kill:0"), program=[begin]), code=code)
+            self.assertEqual(told.count("starting all workers again"), 1, told)
+            if code == 0:
+                self.assertNotIn("repeated", told)
+                self.assert_same_run("calm", run)
+            else:
+                self.assertRegex(told, r"were those of \S+/base/checkpoints/network_iter_0000002, and what is there or in training_config.load_checkpoint now has others")
+
+    def test_frozen_parameters_beside_upcycled_experts(self):
+        model = dict(training_config__save_interval=2, model_config__add_bias_linear="false", model_config__ffn_hidden_size=16)
+        self.recipe("tiny.yaml", training_iters=6, **model)
+        self.tessera("train", "tiny.yaml", *sets(output_dir="dense", training_iters=1))
+        experts = [*sets(load_checkpoint="dense"), *in_group("model_config", dict(num_experts=4)), *in_group("moe_config", dict(moe_use_upcycling="true"))]
+        self.tsrun(*self.line("calm", *experts))
+        # Before the first checkpoint they are those of the dense model; after it they are the checkpoint's.
+        told = self.tsrun(*self.line("killed", *experts, *self.killed("0:1:update:kill:0", "0:4:forward:segv:1")))
+        self.assertEqual(told.count("starting all workers again"), 2, told)
+        self.assertNotIn("repeated", told)
+        self.assert_same_run("calm", "killed")
 
 
 if __name__ == "__main__":

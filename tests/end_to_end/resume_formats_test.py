@@ -274,6 +274,9 @@ class ResumeFormats(harness.InOwnFolder):
         told = self.train("--set", "training_config.use_checkpoint_args=true", load_checkpoint="first")
         self.assertIn("options of the model are those of the checkpoint in first (use_checkpoint_args)", told)
         self.assertEqual(self.losses(), self.losses("expected"))
+        told = self.train("--set", "training_config.use_checkpoint_args=True", run="other", load="first")  # other spellings
+        self.assertIn("options of the model are those of the checkpoint in first (use_checkpoint_args)", told)
+        self.assertEqual(self.losses("other"), self.losses("expected"))
         told = self.train("--set", "training_config.use_checkpoint_args=true", run="no", code=2)
         self.assertIn("use_checkpoint_args is true, but load_checkpoint is null", told)
 

@@ -1,12 +1,15 @@
 """Stopping and going on: whatever ends a run, the finished run is the one that was never disturbed."""
 
+import json
 import random
+import shutil
 import signal
 import subprocess
 import time
 
 import harness
 from harness import sets
+from launching import Launching
 
 
 class Resume(harness.InOwnFolder):
@@ -159,6 +162,93 @@ class Resume(harness.InOwnFolder):
         self.tessera("train", "tiny.yaml", *sets(training_iters=300, save_interval=20))
         self.tessera("train", "tiny.yaml", *sets(training_iters=300, save_interval=20, output_dir="straight"))
         self.assert_same_run("straight", "run")
+
+
+class AsItBegan(Launching):
+    """Options that say what a job takes of the checkpoint with which it begins. What the job saves itself is continued whole, by a restart and
+    by a return to it; a return to the checkpoint with which it began begins as it did."""
+
+    GOES_BACK = ["--set", "resilience_config.bad_step=skip", "--set", "resilience_config.roll_back_after=1"]
+    GIVEN = dict(no_load_optim="true", new_dataset="true")
+    MORE_TENSORS = ["--set", "model_config.qk_layernorm=true", *sets(dist_ckpt_strictness="log_all", allow_changes="[model_config.qk_layernorm]")]
+
+    def setUp(self):
+        super().setUp()
+        self.recipe(training_iters=12, eval_interval=0, learning_rate=.01, optimizer_config__lr_decay_style="linear", optimizer_config__min_lr=.001,
+                    training_config__save_interval=4)
+
+    def train(self, run, *more, code=0, **options):
+        return self.tessera("train", "tiny.yaml", *sets(output_dir=run, **options), *more, code=code)
+
+    def after_four_steps(self, *runs):
+        self.train("half", exit_interval=4)
+        for run in runs:
+            shutil.copytree(self.folder / "half", self.folder / run)
+
+    def goes_back(self, run, step, *more, **options):
+        """`step` is rejected, and is skipped from the newest checkpoint before it on."""
+        told = self.train(run, *self.GOES_BACK, "--set", f"resilience_config.inject_fault=['0:{step}:reduce:nan!']", *more, **options)
+        self.assertIn(f"iterations {step} to {step} are skipped, from the newest checkpoint before them on", told)
+        return told
+
+    def without_findings(self, run):
+        files = self.last_checkpoint(run)
+        name = next(name for name in files if name.endswith("progress.json"))
+        content = json.loads(files[name])
+        content.pop("findings", None)
+        return {**files, name: json.dumps(content).encode()}
+
+    def assert_same_steps(self, one, other):
+        self.assertEqual(self.metrics(one), self.metrics(other))
+        files, others = self.without_findings(one), self.without_findings(other)
+        self.assertEqual([name for name in files if files[name] != others.get(name)], [])
+        self.assertEqual(files.keys(), others.keys())
+
+    def test_a_run_that_goes_back_continues_what_it_saved(self):
+        self.train("calm", iterations_to_skip="[6]")
+        self.assertIn("resuming from back/checkpoints/network_iter_0000004", self.goes_back("back", 7, no_load_optim="true"))
+        self.assert_same_steps("calm", "back")
+
+    def test_a_run_that_goes_back_to_where_it_began_begins_as_before(self):
+        self.after_four_steps("calm", "back", "whole")
+        self.train("calm", iterations_to_skip="[5]", **self.GIVEN)
+        self.assertIn("resuming from back/checkpoints/network_iter_0000004", self.goes_back("back", 6, **self.GIVEN))
+        self.assert_same_steps("calm", "back")
+        self.train("whole", iterations_to_skip="[5]")
+        self.assertNotEqual(self.losses("whole"), self.losses("calm"))
+
+    def test_restarts_without_state_in_memory(self):
+        """One before the job has saved a checkpoint, one after it."""
+        self.after_four_steps("calm", "killed")
+        self.train("calm", **self.GIVEN)
+        told = self.tsrun("--worker_num=1", "--max_restarts=3", "tessera", "train", "tiny.yaml", *sets(output_dir="killed", **self.GIVEN),
+                          "--set", "resilience_config.policy=off", "--set", "resilience_config.inject_fault=['0:6:forward:kill:0', '0:10:forward:segv:1']")
+        self.assertEqual(told.count("starting all workers again"), 2, told)
+        self.assert_same_run("calm", "killed")
+
+    def test_another_phase_of_a_job_script_takes_what_it_says(self):
+        """A requeued Slurm job whose script trains in two phases: the second one is no restart of the first."""
+        self.after_four_steps("calm")
+        self.train("calm", **self.GIVEN)
+        for options, count in ((dict(exit_interval=4), {}), (self.GIVEN, {"SLURM_RESTART_COUNT": "1"})):
+            self.tessera("train", "tiny.yaml", *sets(output_dir="phases", **options), environment={"SLURM_JOB_ID": "7", **count})
+        self.assertEqual(self.metrics("calm"), self.metrics("phases"))
+
+    def test_tensors_that_the_checkpoint_lacks_have_their_initial_values_again(self):
+        self.after_four_steps("calm", "back", "straight", "damaged")
+        self.train("calm", *self.MORE_TENSORS, iterations_to_skip="[5]")
+        self.goes_back("back", 6, *self.MORE_TENSORS)
+        self.assert_same_steps("calm", "back")
+        self.assertEqual(len(self.tensors(self.checkpoints("back")[-1], r"decoder.*\.[qk]_layernorm")), 8)
+        # A newer checkpoint that has them is read in part, and found to be damaged.
+        self.train("straight", *self.MORE_TENSORS)
+        self.train("damaged", *self.MORE_TENSORS, exit_interval=8)
+        file = self.checkpoints("damaged")[-1] / "optimizer_00000.safetensors"
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 0x10
+        file.write_bytes(data)
+        self.assertIn("resuming from damaged/checkpoints/network_iter_0000004", self.train("damaged", *self.MORE_TENSORS))
+        self.assert_same_run("straight", "damaged")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ REST = ("autograd", "comm", "nn", "optim", "parallel", "worker")
 
 class Scripts(harness.InOwnFolder):
     def install(self, answers, code=0):
-        for name, words in (("apt-get", APT_GET), ("dpkg-query", "#!/bin/sh\necho 'ii base-files'\n"), ("sleep", "#!/bin/sh\n"), ("sudo", '#!/bin/sh\nexec "$@"\n')):
+        for name, words in (("apt-get", APT_GET), ("dpkg-query", "#!/bin/sh\necho 'installed base-files'\n"), ("sleep", "#!/bin/sh\n"), ("sudo", '#!/bin/sh\nexec "$@"\n')):
             self.write(f"bin/{name}", words).chmod(0o755)
         self.write("answers", "".join(f"{answer}\n" for answer in answers))
         (self.folder / "calls").unlink(missing_ok=True)
@@ -56,6 +56,18 @@ class Scripts(harness.InOwnFolder):
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn(told, done.stdout)
         self.assertFalse((self.folder / "build").exists())
+
+    def test_help_is_told_in_every_folder_and_nothing_else_is_done(self):
+        shutil.copytree(LAUNCH, self.folder / "launch")
+        for script in sorted((self.folder / "launch").glob("*.sh")):
+            if "source \"$(dirname \"$0\")/common.sh\"" not in script.read_text():
+                continue
+            for folder, name in ((self.folder, f"launch/{script.name}"), (self.folder / "launch", f"./{script.name}"), ("/", script)):
+                done = subprocess.run([name, "--help"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                with self.subTest(script=script.name, folder=folder):
+                    self.assertEqual(done.returncode, 0, done.stdout)
+                    self.assertEqual(done.stdout.splitlines()[0], script.read_text().splitlines()[1].removeprefix("# "))
+                    self.assertNotIn("==", done.stdout)
 
     def test_a_build_says_how_far_it_is(self):
         words = f"source {LAUNCH}/common.sh; cd {self.folder}; "

@@ -180,7 +180,8 @@ TEST_F(ReportPage, OfAMillionStepsHasLessThanThreeMegabytes) {
 }
 
 TEST_F(ReportPage, HasEveryPartOfARun) {
-  std::filesystem::create_directories("run/profile/rank_0");
+  for (const char* rank : {"rank_2", "rank_10", "other"})
+    std::filesystem::create_directories(std::filesystem::path("run/profile") / rank);
   write("run/metrics.jsonl",
         "{\"iteration\": 1, \"consumed_samples\": 8, \"loss\": 2.5, \"rewards/margins\": 0.5, \"weight_bytes\": 1024, "
         "\"step_seconds\": 0.5, \"most_load\": [1.5, null], \"rank_seconds\": [0.5, 0.25]}\n");
@@ -188,7 +189,8 @@ TEST_F(ReportPage, HasEveryPartOfARun) {
   write("run/run.json", R"({"foreseen_memory": [{"rank": 0, "weights": 2048}, {"weights": 4096}],
     "measured_memory": [{"weights": 1000, "process_peak": 7000000}, {"weights": 1001, "process_peak": 7000001}]})");
   write("run/resolved.yaml", "training_config:\n  seed: 1  # default\n  training_iters: 1  # --set x\n");
-  write("run/profile/rank_0/trace.json",
+  for (const char* folder : {"other", "rank_10"}) write(text("run/profile/", folder, "/trace.json"), "{}");
+  write("run/profile/rank_2/trace.json",
         R"({"traceEvents": [{"name": "step", "cat": "phase", "ph": "X", "pid": 0, "tid": 0, "ts": 5, "dur": 1000},
            {"name": "forward pass", "cat": "phase", "ph": "X", "pid": 0, "tid": 0, "ts": 10, "dur": 400}]})");
   add_run("run");

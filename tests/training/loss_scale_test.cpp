@@ -53,6 +53,17 @@ TEST(LossScaler, FallsWhenPatienceIsUsedUpAndGrowsAfterAWindowOfGoodSteps) {
   EXPECT_EQ(scaler.scale(), 32);
 }
 
+TEST(LossScaler, BeginsAgainAsBeforeTheFirstStep) {
+  LossScaler scaler(options(64, 3, 1), true);
+  for (int i = 0; i < 5; ++i) scaler.update(i == 1);
+  EXPECT_EQ(scaler.scale(), 64);  // fell and grew
+  scaler.update(false);
+  scaler.begin();
+  EXPECT_EQ(scaler.scale(), 64);
+  EXPECT_EQ(scaler.state().growth_tracker, 0);
+  EXPECT_EQ(scaler.state().hysteresis_tracker, 1);
+}
+
 TEST(LossScaler, GrowsAlsoIfMoreStepsThanTheWindowAreCounted) {
   LossScaler before(options(64, 10, 1), true);
   for (int i = 0; i < 4; ++i) before.update(false);

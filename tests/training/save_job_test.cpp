@@ -4,7 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <functional>
 #include <numeric>
+#include <system_error>
 #include <thread>
 
 #include "framework/base/files.h"
@@ -98,7 +100,7 @@ TEST_F(SaveJobTest, WhatNeedsApprovalIsCommittedAfterItAndNotWithoutIt) {
   EXPECT_FALSE(fs::exists("run/iter_0000005_tmp") || fs::exists("run/iter_0000006_tmp"));
 }
 
-TEST_F(SaveJobTest, WhatComesBeforeAndAfterTheSaveCanRefuseIt) {
+TEST_F(SaveJobTest, WhatComesBeforeTheSaveCanRefuseItAndWhatComesAfterItIsTold) {
   const auto state = std::make_shared<checkpoint::CopiedState>(ranges());
   const auto refuse = [] { throw IoError("not here"); };
   const auto save_with = [&](SaveTarget target) {
@@ -107,8 +109,60 @@ TEST_F(SaveJobTest, WhatComesBeforeAndAfterTheSaveCanRefuseIt) {
   };
   EXPECT_EQ(save_with({.root = "", .prefix = "", .iteration = 1, .before = refuse}), "not here");
   EXPECT_FALSE(fs::exists("run"));
-  EXPECT_EQ(save_with({.root = "", .prefix = "", .iteration = 1, .after = refuse}), "not here");
-  EXPECT_EQ(checkpoint::newest_good("run")->iteration(), 1);  // it had its name before
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(save_with({.root = "", .prefix = "", .iteration = 1, .after = refuse}), "no error");
+  const auto told = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(says(told, "run/iter_0000001 is saved, but old checkpoints may remain: not here")) << told;
+  EXPECT_EQ(checkpoint::newest_good("run")->iteration(), 1);
+}
+
+/// The standard library throws its own exception where a file or a folder cannot be looked at.
+TEST_F(SaveJobTest, AFolderThatCannotBeLookedAtIsADiskThatFails) {
+  const auto fail = [] {
+    throw fs::filesystem_error("cannot look", "there", std::make_error_code(std::errc::io_error));
+  };
+  const auto expect_io_error = [](const std::function<void()>& save) {
+    EXPECT_THROW(save(), IoError);
+    EXPECT_TRUE(says(story_of(save), "cannot look"));
+  };
+  const auto state = std::make_shared<checkpoint::CopiedState>(ranges());
+  const auto target = [](std::int64_t iteration) {
+    return SaveTarget{.root = "run", .prefix = "", .iteration = iteration};
+  };
+  expect_io_error([&] {
+    auto refused = target(1);
+    refused.before = fail;
+    SaveJob({}, std::move(refused), state).finish();
+  });
+  /// Files of which a part fails.
+  class Failing final : public CheckpointFiles {
+   public:
+    Failing(std::function<void()> writing, std::function<void()> committing, int& abandoned)
+        : writing_(std::move(writing)), committing_(std::move(committing)), abandoned_(abandoned) {}
+    fs::path folder() const override { return "run/iter_0000002"; }
+    void begin() override {}
+    checkpoint::WrittenPart write(int rank, const checkpoint::StateSnapshot&) override {
+      if (writing_) writing_();
+      return {.writer = rank};
+    }
+    void commit(std::span<const checkpoint::WrittenPart>, const checkpoint::Blobs&) override {
+      if (committing_) committing_();
+    }
+    void abandon() noexcept override { ++abandoned_; }
+
+   private:
+    std::function<void()> writing_, committing_;
+    int& abandoned_;
+  };
+  int abandoned = 0;
+  for (const bool writes : {true, false})
+    expect_io_error([&] {
+      auto failing = target(2);
+      failing.files = std::make_unique<Failing>(writes ? fail : std::function<void()>(),
+                                                writes ? std::function<void()>() : fail, abandoned);
+      SaveJob({}, std::move(failing), state).finish();
+    });
+  EXPECT_EQ(abandoned, 4);  // each is tried twice
 }
 
 TEST_F(SaveJobTest, AKillBetweenBeginAndFinishLeavesTheLastGoodCheckpoint) {

@@ -23,6 +23,14 @@ options::Value in_their_words(const std::string& path, options::Value value, con
   return value;
 }
 
+/// The value of an option. If it is null and null means nothing there, or is no default there, its derived default.
+options::Value without_null(const recipe::Recipe& recipe, const std::string& path, const options::Value& value,
+                            const options::Value& their_default) {
+  if (value.kind != options::Value::Kind::none || their_default.kind == options::Value::Kind::none) return value;
+  const auto derived = recipe.derived(path);
+  return derived && !derived->value.empty() ? options::Value::of(derived->value, value.origin) : value;
+}
+
 /// Whether a recipe says all that `settings`, "group.key": value, say; the empty set says nothing.
 bool says(const options::Value& recipe, const options::Value& settings) {
   return !settings.fields.empty() &&
@@ -100,23 +108,25 @@ class Nested {
 
 }  // namespace
 
-options::Value write_flat_core_ms(const options::Value& resolved, const options::Facts& facts,
-                                  const options::Mappings& mappings, options::Report& report) {
+options::Value write_flat_core_ms(const recipe::Recipe& recipe, const options::Mappings& mappings,
+                                  options::Report& report) {
   const auto table = mappings.table("recipes/core_ms.yaml");
-  const auto ours = what_differs(resolved, {}, facts);
+  const auto ours = what_differs(recipe.resolved, {}, recipe.facts);
   options::Value out;
   out.kind = options::Value::Kind::group;
-  for (const auto& [group, options] : resolved.fields)
+  for (const auto& [group, options] : recipe.resolved.fields)
     for (const auto& [name, value] : options.fields) {
       const auto path = group + "." + name;
       const auto theirs = their_name(path, table);
       const auto* keys = table.find("groups")->find(group);
       const auto* usual = keys ? keys->find(theirs) : nullptr;
       const bool differs = ours.at(path) != nullptr;
-      const auto words = in_their_words(path, value, table);
       if (!usual && differs)
         report.problem(value.origin, path, text("MindSpeed-Core-MS has no key for ", path, " ", value));
-      else if (usual && value.kind != options::Value::Kind::none && (differs || !options::same(*usual, words)))
+      if (!usual) continue;
+      const auto said = without_null(recipe, path, value, *usual);
+      const auto words = in_their_words(path, said, table);
+      if (said.kind != options::Value::Kind::none && (differs || !options::same(*usual, words)))
         out.set(group + "." + theirs, words);
     }
   return out;

@@ -285,6 +285,17 @@ Settings epochs(const Said& said) {
   return {{t + "epochs", std::to_string(whole)}};
 }
 
+/// The schedule `constant` of Transformers has no warm-up, whatever is given.
+Settings warm_up(const Said& said, const char* option) {
+  if (said.flag("--lr_scheduler_type") == "constant")
+    return {{"", "lr_scheduler_type constant has no warm-up; constant_with_warmup has one"}};
+  return {{option, said.own_word()}};
+}
+
+Settings warmup_ratio(const Said& said) { return warm_up(said, "optimizer_config.lr_warmup_fraction"); }
+
+Settings warmup_steps(const Said& said) { return warm_up(said, "optimizer_config.lr_warmup_iters"); }
+
 Settings tower_stages(const Said& said) {
   const std::string vision = "image_encoder.vision_encoder.", decoder = "text_decoder.", list = "pipeline_num_layers";
   const auto tower = said.flag(vision + list), layers = said.flag(decoder + list);
@@ -390,6 +401,10 @@ const std::vector<Rule>& rules() {
       {"steps_per_epoch", steps_per_epoch, "`training_config.training_iters`: this number times the epochs"},
       {"max_steps", max_steps, "`training_config.training_iters` instead of `training_config.epochs`"},
       {"epochs", epochs, "`training_config.epochs`, unless a number of steps is given; refused if it is not whole"},
+      {"warmup_ratio", warmup_ratio,
+       "`optimizer_config.lr_warmup_fraction`; without effect with `--lr_scheduler_type constant`"},
+      {"warmup_steps", warmup_steps,
+       "`optimizer_config.lr_warmup_iters`; without effect with `--lr_scheduler_type constant`"},
       {"tower_stages", tower_stages,
        "`parallel_config.num_layer_list`: the layers of both models on each stage together, [chunk][stage] turned to "
        "[stage][chunk]; not read with one stage"},

@@ -33,6 +33,7 @@ namespace tessera::flags {
 ///     steps_per_epoch      `value` x epochs is the number of steps
 ///     epochs               a whole number of passes over the data, unless a number of steps is given
 ///     max_steps            a number of steps instead of one of passes
+///     warmup_ratio         a fraction of the steps, unless the schedule has no warm-up; warmup_steps is their number
 ///     tower_stages         layers of a vision tower and of the text model on each pipeline stage (tower_stages.h)
 ///     mllm_files           files of records with images; without files for validation nothing is evaluated
 ///     text_activation      an activation function, with a gate if gated_linear_unit is true

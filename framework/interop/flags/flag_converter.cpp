@@ -69,17 +69,6 @@ void leave_out_unchosen(options::Value& recipe, const options::Facts& facts, opt
   }
 }
 
-/// Whether an option is a number, or a list of numbers: "list of 2 float", "int or null".
-bool takes_numbers(const options::OptionFacts& option) {
-  auto type = option.type;
-  for (const std::string list = "list of "; type.rfind(list, 0) == 0;) {
-    type.erase(0, list.size());
-    type.erase(0, type.find_first_not_of("0123456789 "));
-  }
-  const auto word = type.substr(0, type.find_first_of(" ,"));
-  return word == "int" || word == "float";
-}
-
 options::Value list_of(const std::vector<std::string>& values, const options::Origin& origin) {
   options::Value list;
   list.kind = options::Value::Kind::list;
@@ -95,7 +84,7 @@ class Converter {
       : table_(table), facts_(facts), report_(report) {
     for (const auto& row : table_.rows())
       if (!row.absent.empty() && row.section.empty())
-        out_.recipe.set(row.to, options::Value::of(row.absent, {row.flag + left_out_mark, 0, "", not_given}));
+        out_.recipe.set(row.to, single(row.to, row.absent, {row.flag + left_out_mark, 0, "", not_given}));
   }
 
   /// Keys of files that are among the flags; the others have the values that the program assumes.
@@ -127,6 +116,9 @@ class Converter {
     for (const auto& section : sections_) take_absent(section);
     for (const auto& [index, row] : derived_) derive(index, *row);
     for (const auto& [index, row] : agreeing_) compare(out_.flags[index], row->to);
+    for (const auto& row : table_.rows())
+      if (!row.missing.empty() && !out_.recipe.at(row.to))
+        report_.note({row.flag + left_out_mark, 0, "", not_given}, row.missing);
     std::erase_if(out_.flags, [](const auto& flag) {
       return flag.status == FlagStatus::mapped && flag.given.at.source.ends_with(left_out_mark);
     });
@@ -208,7 +200,7 @@ class Converter {
       set(row.to, null_value());
     else if (row.kind == FlagRow::Kind::same)
       set(row.to, row.takes == FlagRow::Takes::many && wants_list(row.to, values) ? list_of(values, origin())
-                                                                                  : single(row.to, value));
+                                                                                  : single(row.to, value, origin()));
     else if (row.kind == FlagRow::Kind::fixed)
       set(row.to, options::Value::of(row.fixed, origin()));
     else if (row.kind == FlagRow::Kind::words)
@@ -272,17 +264,17 @@ class Converter {
   }
 
   /// "127,0" and "(127, 0)" are two items where the option is a pair.
-  options::Value single(const std::string& to, const std::string& value) const {
+  options::Value single(const std::string& to, const std::string& value, const options::Origin& at) const {
     const auto* option = option_at(to, facts_);
     if (!option || option->type.rfind("list of 2 ", 0) != 0 || value.find(',') == std::string::npos)
-      return options::Value::of(value, origin());
+      return options::Value::of(value, at);
     std::vector<std::string> items(1);
     for (const auto c : value)
       if (c == ',')
         items.emplace_back();
       else if (std::string("()[] ").find(c) == std::string::npos)
         items.back() += c;
-    return list_of(items, origin());
+    return list_of(items, at);
   }
 
   void note_planned(ConvertedFlag& flag, const std::string& to, const options::Value& value) const {

@@ -56,6 +56,7 @@ FlagRow read_row(const std::string& flag, const options::Value& row) {
   out.to = word("to");
   out.absent = word("absent");
   out.empty_text = row.find("absent") != nullptr && out.absent.empty();
+  out.missing = word("missing");
   out.theirs = word("theirs");
   if (row.find("ignored"))
     out.kind = FlagRow::Kind::ignored, out.why = word("ignored");
@@ -117,6 +118,16 @@ const options::OptionFacts* option_at(const std::string& path, const options::Fa
     for (const auto& option : schema.options)
       if (option.name == name) return &option;
   return nullptr;
+}
+
+bool takes_numbers(const options::OptionFacts& option) {
+  auto type = option.type;
+  for (const std::string list = "list of "; type.rfind(list, 0) == 0;) {
+    type.erase(0, list.size());
+    type.erase(0, type.find_first_not_of("0123456789 "));
+  }
+  const auto word = type.substr(0, type.find_first_of(" ,"));
+  return word == "int" || word == "float";
 }
 
 std::vector<GivenFlag> flags_of(const std::vector<std::string>& argv) {

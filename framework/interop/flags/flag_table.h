@@ -11,6 +11,9 @@ namespace tessera::flags {
 /// The option at "group.name" or "group.name[0]"; null if there is none. Owned by `facts`.
 const options::OptionFacts* option_at(const std::string& path, const options::Facts& facts);
 
+/// Whether an option is a number, or a list of numbers: "list of 2 float", "int or null".
+bool takes_numbers(const options::OptionFacts& option);
+
 /// One flag of a command line, as it was written.
 struct GivenFlag {
   std::string flag;                 ///< "--lr"
@@ -37,6 +40,7 @@ struct FlagRow {
   std::vector<std::pair<std::string, std::string>> noted;  ///< Kind::words: their word -> what the converter reports
   std::string absent;       ///< our value if the flag is not given: the other program's default
   bool empty_text = false;  ///< `absent` is given as an empty text, which its argument is then; else null
+  std::string missing;      ///< what is reported if no flag sets `to`
   std::string theirs;       ///< Kind::words: the other program's default, if `absent` deliberately means something else
   /// Further options and values that the flag sets; a flag that sets such an option itself takes precedence, wherever
   /// it is.
@@ -106,7 +110,8 @@ struct Conversion {
 ///     keys: section        names a JSON file; its keys are converted as that section says
 /// `to: optimizer_config.betas[0]` sets one item of a list. An option of a type that is not chosen is dropped; the
 /// schemas tell which these are. `absent` is our value if the flag is not given, that is, the other program's default;
-/// where we deliberately do something else without the flag, `theirs` is their default.
+/// where we deliberately do something else without the flag, `theirs` is their default. `missing` is what the converter
+/// reports if no flag sets the option.
 /// `also` are further options and values that the flag sets; a flag that sets the option itself takes precedence.
 /// `always` is like `also`, but takes precedence over such a flag. `settings` beside `words` are further options and
 /// values of a word, as `also`; beside `to` alone they also list all words that the flag accepts. `also_to`, a list of

@@ -4,9 +4,14 @@
 #include <cctype>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <optional>
+#include <set>
 
 #include "framework/base/error.h"
+#include "framework/interop/flags/megatron_rules.h"
 #include "framework/options/same.h"
+#include "framework/recipe/describe.h"
 
 namespace tessera::flags {
 namespace {
@@ -20,18 +25,62 @@ const options::Value* at(const options::Value& recipe, const std::string& path) 
   return item < value->items.size() ? &value->items[item] : nullptr;
 }
 
-std::vector<std::string> words_of(const options::Value& value) {
-  if (value.kind != options::Value::Kind::list) return {text(value)};
-  std::vector<std::string> words;
-  for (const auto& item : value.items) words.push_back(text(item));
+/// Whether null, an empty list or an empty text, which a flag does not say.
+bool is_nothing(const options::Value& value) {
+  const bool list = value.kind == options::Value::Kind::list;
+  return value.kind == options::Value::Kind::none || (list ? value.items.empty() : value.scalar.empty());
+}
+
+/// A list as one word of a command line: a pair as Python's tuple, numbers with commas, other lists as Python's.
+std::string one_word(const options::Value& list, const std::string& type) {
+  std::string items;
+  for (const auto& item : list.items) items += (items.empty() ? "" : ",") + text(item);
+  const auto begins = [&type](const char* with) { return type.rfind(with, 0) == 0; };
+  if (begins("list of 2 ")) return "(" + items + ")";
+  return begins("list of ") && !begins("list of list") ? items : text(list);
+}
+
+/// Without the brackets and blanks of a list, which are spelled in several ways.
+std::string bare(const options::Value& list) {
+  auto words = text(list);
+  std::erase_if(words, [](char c) { return std::strchr("[]() ", c) != nullptr; });
   return words;
+}
+
+/// Whether `have`, which may be a list in one word, says the same as `want`.
+bool agree(const options::Value& have, const options::Value& want) {
+  return options::same(have, want) || (want.kind == options::Value::Kind::list && bare(have) == bare(want));
+}
+
+/// The options of a recipe as another program is told them. A run that saves only at the end has an interval as long as
+/// the run; one that gives neither an interval nor a folder is not told to save, as a script without --save.
+options::Value wanted_of(const recipe::Recipe& recipe) {
+  auto wanted = recipe.resolved;
+  const std::string interval = "training_config.save_interval", folder = "training_config.output_dir";
+  const auto *given = wanted.at(interval), *place = wanted.at(folder);
+  if (given == nullptr || place == nullptr) return wanted;
+  if (given->kind != options::Value::Kind::none && !options::same(*given, options::Value::of("0", {}))) return wanted;
+  const auto steps = recipe.training.training_iters;
+  const auto length = steps > 0 ? steps : recipe.batch.train_samples.value_or(0);  // not less than the steps
+  if (place->origin.layer == 0)
+    wanted.set(folder, {});
+  else if (length > 0)
+    wanted.set(interval, options::Value::of(text(length), given->origin));
+  return wanted;
 }
 
 /// Searches the flags that lead from their defaults to a recipe.
 class Search {
  public:
-  Search(const options::Value& wanted, const FlagTable& table, const options::Facts& facts)
-      : wanted_(wanted), table_(table), facts_(facts) {
+  Search(const recipe::Recipe& recipe, const FlagTable& table)
+      : wanted_(wanted_of(recipe)), table_(table), facts_(recipe.facts) {
+    for (const auto& row : table.rows()) {
+      if (row.to.empty()) continue;
+      if (!row.absent.empty() || row.empty_text) with_default_.insert(row.to);
+      if (const auto found = recipe.derived(row.option()); found && !found->value.empty())
+        derived_.insert_or_assign(
+            row.option(), Derived{options::Value::of(found->value, {}), recipe::has_effect(recipe, row.option())});
+    }
     try_again();
   }
 
@@ -44,22 +93,41 @@ class Search {
     for (const auto& row : table_.rows())
       if (row.kind == FlagRow::Kind::implied && helps(row)) give(row, {});
     drop_needless();
+    complete();
   }
 
   std::vector<GivenFlag> flags() const { return given_; }
 
+  /// The wanted value of an option, or its derived default if it is null. Null pointer: the option is of a type that is
+  /// not chosen.
+  const options::Value* wanted(const std::string& path) const {
+    const auto* want = at(wanted_, path);
+    if (want == nullptr || want->kind != options::Value::Kind::none) return want;
+    const auto found = derived_.find(path);
+    return found == derived_.end() ? want : &found->second.value;
+  }
+
   /// Whether what the flags say of `path` is not what is wanted.
   bool differs(const std::string& path) const {
     static const options::Value null;
-    if (path.empty()) return false;
-    const auto* want = at(wanted_, path);
-    if (!want) return false;  // of a type that is not chosen
+    const auto* want = path.empty() || without_effect_.count(path) != 0 ? nullptr : at(wanted_, path);
+    if (!want) return false;
     const auto* have = at(now_, path);
     if (!have) have = usual(path);
-    return !options::same(have ? *have : null, *want);
+    if (!have) have = &null;
+    if (want->kind != options::Value::Kind::none) return !agree(*have, *want);
+    if (have->kind == options::Value::Kind::none) return false;
+    const auto found = derived_.find(path);
+    return found == derived_.end() || (found->second.matters && !agree(*have, found->second.value));
   }
 
  private:
+  /// The default of an option that is null, and whether it has an effect in this run.
+  struct Derived {
+    options::Value value;
+    bool matters;
+  };
+
   const options::Value* usual(const std::string& path) const {
     const auto dot = path.find('.'), bracket = path.find('[');
     const auto group = facts_.find(path.substr(0, dot));
@@ -76,18 +144,32 @@ class Search {
     return item < found->items.size() ? &found->items[item] : nullptr;
   }
 
-  /// There it has no default, whatever ours is.
+  bool is_given(const std::string& flag) const {
+    return std::any_of(given_.begin(), given_.end(), [&flag](const auto& one) { return one.flag == flag; });
+  }
+
+  /// There it has no default, whatever ours is, and no other flag says it.
   bool must_be_said(const FlagRow& row) const {
-    const bool given =
-        std::any_of(given_.begin(), given_.end(), [&](const auto& flag) { return flag.flag == row.flag; });
-    return !given && row.kind == FlagRow::Kind::same && row.absent.empty() && at(wanted_, row.to) != nullptr;
+    if (row.kind != FlagRow::Kind::same || with_default_.count(row.to) != 0) return false;
+    const auto* want = at(wanted_, row.to);
+    return want != nullptr && !is_nothing(*want) &&
+           std::none_of(given_.begin(), given_.end(), [&row](const auto& flag) { return flag.at.source == row.to; });
+  }
+
+  std::vector<std::string> words_of(const options::Value& value, const FlagRow& row) const {
+    if (value.kind != options::Value::Kind::list) return {text(value)};
+    const auto* option = option_at(row.to, facts_);
+    if (row.takes != FlagRow::Takes::many) return {one_word(value, option ? option->type : "")};
+    std::vector<std::string> words;
+    for (const auto& item : value.items) words.push_back(text(item));
+    return words;
   }
 
   void say(const FlagRow& row) {
-    const auto* want = at(wanted_, row.to);
+    const auto* want = wanted(row.to);
     if (want->kind == options::Value::Kind::none) return;
     if (row.kind == FlagRow::Kind::same) {
-      give(row, words_of(*want));
+      give(row, words_of(*want, row));
     } else if (row.kind == FlagRow::Kind::fixed && options::same(options::Value::of(row.fixed, {}), *want)) {
       give(row, {});
     } else if (row.kind == FlagRow::Kind::words) {
@@ -109,7 +191,7 @@ class Search {
     bool any = false;
     for (const auto* list : {&row.also, &row.always})
       for (const auto& [option, value] : *list) {
-        const auto* want = at(wanted_, option);
+        const auto* want = wanted(option);
         if (!want || !options::same(options::Value::of(value, {}), *want)) return false;
         any = any || differs(option);
       }
@@ -134,7 +216,8 @@ class Search {
     for (std::size_t i = 0; i < given_.size();) {
       const auto before = differences();
       const auto flag = given_[i];
-      if (const auto* row = table_.find(flag.flag); row->kind == FlagRow::Kind::same && row->absent.empty()) {
+      if (const auto* row = table_.find(flag.flag);
+          row->kind == FlagRow::Kind::same && with_default_.count(row->to) == 0) {
         ++i;
         continue;
       }
@@ -147,14 +230,46 @@ class Search {
     }
   }
 
+  /// Gives flags that change nothing and without which Megatron-LM would stop, such as --max-position-embeddings.
+  void complete() {
+    for (const auto* rule : broken_megatron_rules(given_))
+      for (const auto& flag : rule->flags)
+        if (completes(flag)) break;
+  }
+
+  /// Whether `flag`, which is given then, mends a rule of Megatron-LM and changes nothing that has an effect.
+  bool completes(const std::string& flag) {
+    const auto* row = table_.find(flag);
+    using Kind = FlagRow::Kind;
+    const bool sets =
+        row != nullptr && (row->kind == Kind::same || row->kind == Kind::fixed || row->kind == Kind::implied);
+    if (!sets || is_given(flag)) return false;
+    const auto* want = row->to.empty() ? nullptr : wanted(row->to);
+    const bool says = row->kind == FlagRow::Kind::same && want != nullptr && !is_nothing(*want);
+    if (row->takes != FlagRow::Takes::none && !says) return false;
+    const auto before = given_;
+    const auto broken = broken_megatron_rules(given_).size(), differing = differences();
+    const auto* option = option_at(row->to, facts_);
+    if (option != nullptr && options::only_compatible(*option)) without_effect_.insert(row->to);
+    give(*row, says ? words_of(*want, *row) : std::vector<std::string>{});
+    if (broken_megatron_rules(given_).size() < broken && differences() <= differing) return true;
+    without_effect_.erase(row->to);
+    given_ = before;
+    try_again();
+    return false;
+  }
+
   void try_again() {
     options::Report ignored;
     now_ = table_.convert(given_, facts_, ignored).recipe;
   }
 
-  const options::Value& wanted_;
+  const options::Value wanted_;
   const FlagTable& table_;
   const options::Facts& facts_;
+  std::set<std::string> with_default_;         ///< options for which the other program has a default
+  std::map<std::string, Derived> derived_;     ///< of options that are null
+  std::set<std::string> without_effect_ = {};  ///< options that only choose an implementation, of flags that complete
   std::vector<GivenFlag> given_;
   options::Value now_;
 };
@@ -185,22 +300,23 @@ std::string shell_word(const std::string& word) {
 
 }  // namespace
 
-WrittenFlags write_flags(const options::Value& resolved, const FlagTable& table, const options::Facts& facts,
-                         const std::vector<std::string>& ours) {
+WrittenFlags write_flags(const recipe::Recipe& recipe, const FlagTable& table, const std::vector<std::string>& ours) {
   if (table.has_files())
     throw ConfigError(text(table.doc(),
                            " reads its model and its data from JSON files, which are not written; have "
                            "--to megatron, or another program whose flags say all"));
-  Search search(resolved, table, facts);
+  Search search(recipe, table);
   search.run();
   WrittenFlags out{search.flags(), {}};
   const auto place = [&table](const GivenFlag& flag) { return table.find(flag.flag) - table.rows().data(); };
   std::stable_sort(out.flags.begin(), out.flags.end(),
                    [&](const auto& a, const auto& b) { return place(a) < place(b); });
-  each(resolved, "", [&](const std::string& path, const options::Value& value) {
-    if (value.kind != options::Value::Kind::none && !contains(ours, path) && search.differs(path))
+  each(recipe.resolved, "", [&](const std::string& path, const options::Value& value) {
+    const auto* wanted = search.wanted(path);
+    if (wanted != nullptr && wanted->kind != options::Value::Kind::none && !contains(ours, path) &&
+        search.differs(path))
       out.lost.push_back({.option = path,
-                          .message = text("no flag of ", table.name(), " says ", path, " ", value),
+                          .message = text("no flag of ", table.name(), " says ", path, " ", *wanted),
                           .at = value.origin});
   });
   return out;

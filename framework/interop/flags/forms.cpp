@@ -58,8 +58,8 @@ void refuse_form(const options::Value& tree, const options::Mappings& mappings, 
 Conversion read_any(const options::Value& tree, const options::Mappings& mappings, const options::Facts& facts,
                     options::Report& report) {
   const auto form = form_of(tree, mappings);
-  if (form == RecipeForm::nested) return {read_nested(tree, mappings, report)};
-  if (form == RecipeForm::core_ms) return {read_core_ms(tree, mappings, report)};
+  if (form == RecipeForm::nested) return {read_nested(tree, mappings, facts, report)};
+  if (form == RecipeForm::core_ms) return {read_core_ms(tree, mappings, facts, report)};
   if (form == RecipeForm::br_master || form == RecipeForm::megatron_yaml || form == RecipeForm::arguments)
     return read_yaml_arguments(tree, program_of_yaml_arguments(tree, mappings), mappings, facts, report);
   if (form == RecipeForm::model_args)

@@ -13,8 +13,9 @@ namespace {
 
 const std::string group_name = "model_config";
 
-const options::Value* default_of(const std::string& name, const options::Facts& facts) {
-  const auto group = facts.find(group_name);
+const options::Value* default_of(const std::string& name, const options::Facts& facts,
+                                 const std::string& group_of_option = group_name) {
+  const auto group = facts.find(group_of_option);
   if (group == facts.end()) return nullptr;
   for (const auto& schema : group->second)
     for (const auto& option : schema.options)
@@ -91,7 +92,7 @@ void answer_base(options::Value& tree, const options::Value& base, const options
   for (const auto& [group, options] : base.fields)
     for (const auto& field : options.fields) {
       const auto path = group + "." + field.name;
-      const auto* usual = group == group_name ? default_of(field.name, facts) : nullptr;
+      const auto* usual = default_of(field.name, facts, group);
       if (!tree.at(path) && usual) tree.set(path, *usual);
     }
 }

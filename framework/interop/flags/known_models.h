@@ -8,7 +8,7 @@ namespace tessera::flags {
 
 /// A compiled-in recipe of configs/models/.
 struct KnownModel {
-  std::string name;  ///< name for `base:`, "models/llama2_7b.yaml"; empty: none
+  std::string name = {};  ///< name for `base:`, "models/llama2_7b.yaml"; empty: none
   options::Value tree = {};
 };
 

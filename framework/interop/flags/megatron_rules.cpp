@@ -74,6 +74,21 @@ const std::vector<MegatronRule>& megatron_rules() {
   return all;
 }
 
+std::vector<const MegatronRule*> broken_megatron_rules(const std::vector<GivenFlag>& flags) {
+  const AskedFlags asked(flags);
+  const auto is_broken = [&asked](const MegatronRule& rule) {
+    try {
+      return rule.broken(asked);
+    } catch (const AskedFlags::NotKnown&) {
+      return false;
+    }
+  };
+  std::vector<const MegatronRule*> broken;
+  for (const auto& rule : megatron_rules())
+    if (is_broken(rule)) broken.push_back(&rule);
+  return broken;
+}
+
 const std::vector<std::string>& rules_of_recipes_and_megatron() {
   static const std::vector<std::string> all = {"M4",    "M6",   "M7",   "M8",   "M18",  "M22",   "REC2",  "REC3",
                                                "REC5",  "REC8", "MOE3", "MOE4", "MOE8", "MOE9",  "MOE10", "MOE11",
@@ -83,14 +98,6 @@ const std::vector<std::string>& rules_of_recipes_and_megatron() {
 }
 
 namespace {
-
-bool is_broken(const MegatronRule& rule, const AskedFlags& asked) {
-  try {
-    return rule.broken(asked);
-  } catch (const AskedFlags::NotKnown&) {
-    return false;
-  }
-}
 
 /// "--num-layers 61, --pipeline-model-parallel-size 16"
 std::string given_of(const MegatronRule& rule, const AskedFlags& asked) {
@@ -153,8 +160,8 @@ void check_megatron_rules(const std::vector<GivenFlag>& flags, std::int64_t worl
     if (finding.at.line == 0 && !asked.has(finding.at.source)) finding.at = nowhere;
     report.problem(std::move(finding));
   }
-  for (const auto& rule : megatron_rules())
-    if (!told.count(rule.name) && is_broken(rule, asked)) report_rule(rule, asked, report);
+  for (const auto* rule : broken_megatron_rules(flags))
+    if (!told.count(rule->name)) report_rule(*rule, asked, report);
 }
 
 std::vector<options::Finding> megatron_stops(const Source& source, const recipe::Registries& registries) {

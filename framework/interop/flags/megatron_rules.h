@@ -61,6 +61,9 @@ struct MegatronRule {
 /// All of them. The list lives as long as the program.
 const std::vector<MegatronRule>& megatron_rules();
 
+/// Those at which `flags` would stop Megatron-LM. A rule about an unknown value (${NAME}) is not among them.
+std::vector<const MegatronRule*> broken_megatron_rules(const std::vector<GivenFlag>& flags);
+
 /// Names of the rules of recipes that Megatron-LM checks as well. The rule of the recipe has the condition and the
 /// message; a command line is checked by converting it to a recipe.
 const std::vector<std::string>& rules_of_recipes_and_megatron();

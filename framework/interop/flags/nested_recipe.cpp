@@ -1,12 +1,15 @@
 #include "framework/interop/flags/nested_recipe.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
 #include "framework/base/error.h"
+#include "framework/interop/flags/flag_table.h"
 #include "framework/interop/flags/python_number.h"
 #include "framework/options/option_type.h"
+#include "framework/options/same.h"
 
 namespace tessera::flags {
 namespace {
@@ -39,10 +42,27 @@ std::string plain(const options::Value& value) {
 }
 
 /// Their reader makes a number of 183_105.
-options::Value as_read(options::Value value) {
+options::Value as_number(options::Value value) {
   if (value.kind == options::Value::Kind::scalar) value.scalar = python_number(value.scalar);
-  for (auto& item : value.items) item = as_read(std::move(item));
+  for (auto& item : value.items) item = as_number(std::move(item));
   return value;
+}
+
+bool is_called(const options::OptionFacts& option, const std::string& name) {
+  return option.name == name || std::any_of(option.aliases.begin(), option.aliases.end(),
+                                            [&name](const auto& alias) { return alias.name == name; });
+}
+
+/// Whether the option at `path`, which may be another name of it, takes no numbers: a folder may be called 2024_01.
+bool takes_text(const std::string& path, const options::Facts& facts) {
+  const auto dot = path.find('.');
+  const auto group = facts.find(path.substr(0, dot));
+  if (dot == std::string::npos || group == facts.end()) return false;
+  const auto name = path.substr(dot + 1);
+  for (const auto& schema : group->second)
+    for (const auto& option : schema.options)
+      if (is_called(option, name)) return !takes_numbers(option);
+  return false;
 }
 
 bool is_empty(const options::Value& value) {
@@ -52,8 +72,9 @@ bool is_empty(const options::Value& value) {
 
 class Translation {
  public:
-  Translation(const options::Value& table, const options::Value& tree, options::Report& report)
-      : table_(table), tree_(tree), report_(report) {
+  Translation(const options::Value& table, const options::Value& tree, const options::Facts& facts,
+              options::Report& report)
+      : table_(table), tree_(tree), facts_(facts), report_(report) {
     for (const auto& [path, row] : table_.find("paths")->fields) {
       rows_[path] = &row;
       for (auto above = parent_of(path); maps_.insert(above).second;) above = parent_of(above);
@@ -182,15 +203,35 @@ class Translation {
         weak_.insert(to);
       else
         weak_.erase(to);
-      out_.set(to, as_read(value));
+      out_.set(to, takes_text(to, facts_) ? value : as_number(value));
     } else if (!weak && value.origin.layer == there->origin.layer && plain(value) != plain(*there)) {
       report_.problem(value.origin, to, text(to, " is ", value, " here, but ", *there, " by ", there->origin),
                       "keep one of them");
     }
   }
 
+  /// Whether the file says something at `path`, which is one of theirs or of ours.
+  bool is_given(const std::string& path) const {
+    const options::Value* const values[] = {tree_.at(path), out_.at(path)};
+    return std::any_of(std::begin(values), std::end(values),
+                       [](const auto* value) { return value != nullptr && !is_empty(*value); });
+  }
+
+  /// Whether the conditions of a default hold.
+  bool applies(const options::Value& one) const {
+    if (const auto* any = one.find("if_given"))
+      if (std::none_of(any->items.begin(), any->items.end(), [&](const auto& path) { return is_given(path.scalar); }))
+        return false;
+    const auto* values = one.find("if");
+    return values == nullptr || std::all_of(values->fields.begin(), values->fields.end(), [&](const auto& field) {
+             const auto* value = out_.at(field.name);
+             return value != nullptr && options::same(*value, field.value);
+           });
+  }
+
   /// Whether it was used.
   bool assume(const options::Value& one) {
+    if (!applies(one)) return false;
     auto origin = tree_.origin;
     origin.layer = std::max(origin.layer, 1);
     const auto& unless = one.find("unless")->items;
@@ -228,6 +269,7 @@ class Translation {
 
   const options::Value& table_;
   const options::Value& tree_;
+  const options::Facts& facts_;
   options::Report& report_;
   std::map<std::string, const options::Value*> rows_;
   std::set<std::string> maps_;                    ///< paths that hold paths
@@ -238,16 +280,18 @@ class Translation {
 
 }  // namespace
 
-options::Value read_nested(const options::Value& tree, const options::Mappings& mappings, options::Report& report) {
+options::Value read_nested(const options::Value& tree, const options::Mappings& mappings, const options::Facts& facts,
+                           options::Report& report) {
   const auto table = mappings.table(nested);
-  return Translation(table, tree, report).run();
+  return Translation(table, tree, facts, report).run();
 }
 
-options::Value read_core_ms(const options::Value& tree, const options::Mappings& mappings, options::Report& report) {
+options::Value read_core_ms(const options::Value& tree, const options::Mappings& mappings, const options::Facts& facts,
+                            options::Report& report) {
   report.note(tree.origin, text("read as a recipe of MindSpeed-Core-MS, with its defaults, because of ",
                                 mark_of_core_ms(tree, mappings)));
   const auto table = mappings.table(core_ms);
-  return Translation(table, tree, report).run();
+  return Translation(table, tree, facts, report).run();
 }
 
 std::string mark_of_core_ms(const options::Value& tree, const options::Mappings& mappings) {

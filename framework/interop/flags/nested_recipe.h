@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "framework/options/group.h"
 #include "framework/options/mappings.h"
 #include "framework/options/report.h"
 
@@ -19,18 +20,23 @@ namespace tessera::flags {
 ///       x.y: {ignored: why}                       can be dropped without changing results; it is noted
 ///     operators: {word: {fused: {group.key: value}, nofused: {...}}}   any other setting overrides these
 ///     defaults: [{set: {group.key: value}, unless: [group.key]}]       their defaults, where ours differ
+///               if: {group.key: value}          only if these are so
+///               if_given: [group.key]           only if the file says one of these
 ///     assumed: [{set | copy: {group.key: value | group.key}, unless: [group.key], why: ...}]   noted when used
 ///     nulls: say nothing                null means that a key is not given, also for keys that are kept
 ///     overruled: {group.key: [group.other]}       if the first is true, the others are dropped, which is noted
 ///
 /// Our groups may be beside theirs, in the file, in a base or by --set: the higher layer wins, and two different values
-/// of one layer are a problem. Other problems are a path that is not in the table, with the closest name, a word
-/// without a counterpart, and an operator in both lists.
-options::Value read_nested(const options::Value& tree, const options::Mappings& mappings, options::Report& report);
+/// of one layer are a problem. Where an option takes numbers, they may be spelled as in Python, 183_105. Other problems
+/// are a path that is not in the table, with the closest name, a word without a counterpart, and an operator in both
+/// lists.
+options::Value read_nested(const options::Value& tree, const options::Mappings& mappings, const options::Facts& facts,
+                           options::Report& report);
 
 /// Converts the flat recipe of MindSpeed-Core-MS, whose groups and keys are ours but some words and defaults are not,
 /// by mappings/recipes/core_ms_flat.yaml.
-options::Value read_core_ms(const options::Value& tree, const options::Mappings& mappings, options::Report& report);
+options::Value read_core_ms(const options::Value& tree, const options::Mappings& mappings, const options::Facts& facts,
+                            options::Report& report);
 /// The value that shows that a flat recipe is one of MindSpeed-Core-MS, "optimizer_config.optimizer_type SpeedAdamW";
 /// empty if there is none.
 std::string mark_of_core_ms(const options::Value& tree, const options::Mappings& mappings);

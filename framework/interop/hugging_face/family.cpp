@@ -22,7 +22,7 @@ void flatten(const options::Value& value, const std::string& path, std::map<std:
 std::map<std::string, std::string> options_of(const options::Value& model_config, const options::Value& not_compared) {
   std::map<std::string, std::string> all;
   flatten(model_config, "", all);
-  const bool rotary = all["position_embedding_type"] == "rope";
+  const bool rotary = all["position_embedding_type"] == "rope" || all["position_embedding_type"] == "mrope";
   const bool bent = all["rope_scaling_type"] != "none" || all["rope_type"] == "yarn";
   for (auto at = all.begin(); at != all.end();) {
     const auto begins = [&](const std::string& start) { return at->first.rfind(start, 0) == 0; };

@@ -21,13 +21,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The members of the object `old` under `key` whose rows say that they are carried; null: none.
+Json carried_members(const std::string& key, const Json& old, const tables::ConfigRows& rows) {
+  Json kept;
+  for (const auto& [name, value] : old.items())
+    if (const auto* row = rows.find(text(key, ".", name)); row != nullptr && row->find("carried") != nullptr)
+      kept[name] = value;
+  return kept;
+}
+
 /// What this program has no use for, from the config.json the model came with.
 void take_over(const Json& old, const tables::ConfigRows& rows, Json& json) {
   if (!old.is_object()) return;
   static const std::set<std::string> own = {"model_type", "architectures", "dtype", "torch_dtype",
                                             "transformers_version"};
-  for (const auto& [key, value] : old.items())
-    if (rows.is_carried(key) && own.count(key) == 0 && !json.contains(key)) json[key] = value;
+  for (const auto& [key, value] : old.items()) {
+    if (own.count(key) != 0 || json.contains(key)) continue;
+    if (rows.is_carried(key))
+      json[key] = value;
+    else if (auto members = value.is_object() ? carried_members(key, value, rows) : Json(); !members.is_null())
+      json[key] = std::move(members);
+  }
 }
 
 /// One tensor of theirs and where it comes from.
@@ -331,6 +345,7 @@ std::string write_hugging_face_config(const options::Value& model_config, const 
   take_over(old, {table, &common}, json);
   if (const auto* flattened = table.find("flattened"); flattened != nullptr && old.is_object())
     for (const auto& name : flattened->items) take_over(old.value(name.scalar, Json()), {table, &common}, json);
+  if (old.is_object() && old.value("model_type", Json()) != Json(family)) json.erase("auto_map");  // of another model
   return json.dump(2) + "\n";
 }
 

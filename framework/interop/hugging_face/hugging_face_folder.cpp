@@ -5,6 +5,7 @@
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/interop/hugging_face/hugging_face.h"
+#include "framework/interop/hugging_face/model_code.h"
 #include "framework/interop/torch/tensor_folder.h"
 #include "framework/recipe/merge_record.h"
 
@@ -110,6 +111,7 @@ checkpoint::Blobs HuggingFaceFormat::carried_files(const fs::path& folder) const
   checkpoint::Blobs files;
   for (const auto* name : carried)
     if (fs::exists(folder / name)) files[std::string(carried_prefix) + name] = read_file(folder / name);
+  for (const auto& name : code_files(folder)) files[carried_prefix + name] = read_file(folder / name);
   if (const auto index = folder / index_file; fs::exists(index)) files[carried_index] = read_file(index);
   return files;
 }

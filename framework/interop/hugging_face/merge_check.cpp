@@ -92,6 +92,19 @@ MergedWeights::Scale scale_of(const recipe::Recipe& recipe) {
   return [forms = recipe::adapters_of(recipe)](const std::string& ours, std::int64_t) { return forms.at(ours).scale; };
 }
 
+void refuse_tied_table(const recipe::AdaptedModel& adapted) {
+  if (!adapted.trained->has("embedding.word_embeddings.lora_A.weight")) return;
+  for (const char* apart : {"untie_embeddings_and_output_weights", "score_head"})
+    if (const auto* option = adapted.recipe.resolved.at(text("model_config.", apart));
+        option != nullptr && option->scalar == "true")
+      return;
+  throw ConfigError(text(adapted.folder.string(), ": has an adapter of the embedding, whose table is also the output ",
+                         "layer of ", adapted.base->folder().string(),
+                         ": merged into it, the adapter would change the output layer too; give --base a folder whose "
+                         "output layer has weights of its own (tie_word_embeddings: false), or train the table with "
+                         "lora_config.modules_to_save instead"));
+}
+
 std::vector<float> fixed_logits(const recipe::TrainedModel& trained, kernels::Threads& threads) {
   const auto& model = *trained.model;
   const auto tokens = std::min(most_tokens_of_check, model.most_positions());

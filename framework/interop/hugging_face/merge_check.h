@@ -11,6 +11,9 @@ namespace tessera::hugging_face {
 /// The factor of each adapter of the model of `recipe`, as its layers apply it.
 MergedWeights::Scale scale_of(const recipe::Recipe& recipe);
 
+/// Throws ConfigError for an adapter of an embedding that is also the output layer: the adapter does not apply to that.
+void refuse_tied_table(const recipe::AdaptedModel& adapted);
+
 /// Logits of all positions of two sequences of fixed tokens, at most 32 each, or of a model with a score head its
 /// scores. With a vision tower the second sequence has an image of fixed pixels.
 std::vector<float> fixed_logits(const recipe::TrainedModel& model, kernels::Threads& threads);

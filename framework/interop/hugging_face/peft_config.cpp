@@ -90,7 +90,9 @@ class PeftConfigReader {
     if (const auto* ignored = row->find("ignored")) return tell(key, *row, *ignored, value);
     if (const auto* words = row->find("words")) return translate(key, *row, *words, value);
     if (!needs_saying(key) && peft_json_of(*row->find("default")) == value) return;
-    if (!value.is_null()) put(row->find("to")->scalar, value);
+    if (value.is_null()) return;
+    const bool one_of_list = row->find("list") != nullptr && !value.is_array();
+    put(row->find("to")->scalar, one_of_list ? Json::array({value}) : value);
   }
 
   static std::string reason(const Value& row) {

@@ -12,6 +12,7 @@ namespace tessera::hugging_face {
 // The rows of mappings/adapters/peft.yaml, one for each key of adapter_config.json:
 //
 //   to       the option of lora_config; lists and maps are copied
+//   list     the option is a list; what is no list in the file is its only item
 //   words    theirs: ours, for a key with words; other words are refused because of `why`
 //   label    is about the folder, not about numbers, for the reason that it gives
 //   ignored  does not change the numbers, for the reason that it gives

@@ -128,7 +128,8 @@ class Quantiser {
 
   void write_other_files(const fs::path& out) const {
     const std::string prefix = carried_prefix;
-    for (const auto& [name, content] : model_.blobs()) write_file_atomic(out / name.substr(prefix.size()), content);
+    for (const auto& [name, content] : model_.blobs())  // the index of the source names files that are not here
+      if (name.starts_with(prefix)) write_file_atomic(out / name.substr(prefix.size()), content);
     auto config = parse_json(read_file(folder_ / "config.json"));
     config["quantization_config"] = {{"quant_method", "bitsandbytes"},
                                      {"load_in_4bit", true},

@@ -70,9 +70,15 @@ Json megatron_arguments(const checkpoint::ForeignSave& save) {
   return args;
 }
 
+bool has_decoupled_rate(const Json& arguments) {
+  const auto* rate = arguments.find("decoupled_lr");
+  return rate != nullptr && rate->is_number();
+}
+
 options::Value recipe_of_arguments(const Json& arguments, const std::string& speaker,
                                    const options::Mappings& mappings) {
-  return tables::read_by_table(arguments.dump(), speaker, mappings.table("arguments/megatron.yaml")).ours;
+  const auto table = mappings.table("arguments/megatron.yaml");
+  return tables::read_by_table(arguments.dump(), speaker, table, nullptr, mappings.ignored_keys()).ours;
 }
 
 }  // namespace tessera::megatron

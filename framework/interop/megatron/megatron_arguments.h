@@ -11,6 +11,9 @@ namespace tessera::megatron {
 /// has no words for them.
 Json megatron_arguments(const checkpoint::ForeignSave& save);
 
+/// Whether such arguments give the embedding and the output layer a learning rate of their own.
+bool has_decoupled_rate(const Json& arguments);
+
 /// The recipe groups that arguments of Megatron-LM, an object, describe. Throws ConfigError, beginning with `speaker`,
 /// for arguments that have no words here.
 options::Value recipe_of_arguments(const Json& arguments, const std::string& speaker,

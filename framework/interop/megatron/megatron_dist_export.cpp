@@ -15,6 +15,7 @@
 #include "framework/interop/megatron/megatron_folders.h"
 #include "framework/interop/megatron/megatron_writer.h"
 #include "framework/interop/megatron/state_piece.h"
+#include "framework/interop/tables/our_names.h"
 #include "framework/tensor/box.h"
 
 namespace tessera::megatron {
@@ -204,37 +205,52 @@ class OwnedItems {
   std::vector<DcpItem> items_;
 };
 
-/// What common.pt says of the optimizers that a rank has: the weights of each, and whether some decay and some do not.
+/// The groups that an optimizer may have, in the order in which Megatron-LM comes upon them: a model begins with its
+/// embedding.
+constexpr std::array<MegatronGroup, 3> possible_groups = {{{true, true}, {true, false}, {false, false}}};
+/// How many weights an optimizer has in each, first of the dense weights, then of experts.
+using GroupCounts = std::array<std::array<std::int64_t, possible_groups.size()>, 2>;
+
+std::size_t group_of(const WeightPart& part, bool decoupled) {
+  const MegatronGroup own{decays(part.role), decoupled && tables::has_vocabulary_rows(part.name)};
+  return static_cast<std::size_t>(std::find(possible_groups.begin(), possible_groups.end(), own) -
+                                  possible_groups.begin());
+}
+
+/// What common.pt says of the optimizers that a rank has: the weights of each by groups. `decoupled`: embedding and
+/// output layer have a learning rate of their own.
 Json note_of(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
-             const checkpoint::StateSnapshot& owned) {
+             const checkpoint::StateSnapshot& owned, bool decoupled) {
   std::set<std::string> slots;
   for (const auto& range : owned.ranges())
     if (checkpoint::is_optimizer_state(range.name))
       slots.insert(range.name.substr(state_mark.size(), range.name.find('.', state_mark.size()) - state_mark.size()));
-  std::array<std::array<std::int64_t, 2>, 2> counts{};
+  GroupCounts counts{};
   for (const auto& chunk : rank.chunks)
     for (const auto& part : chunk)
       if (part.role != ParameterRole::expert_bias)
-        ++counts[save.layout.expert > 1 && is_of_expert(part.role) ? 1 : 0][decays(part.role) ? 0 : 1];
-  return {{"slots", std::vector<std::string>(slots.begin(), slots.end())},
-          {"weights", {{counts[0][0], counts[0][1]}, {counts[1][0], counts[1][1]}}}};
+        ++counts[save.layout.expert > 1 && is_of_expert(part.role) ? 1 : 0].at(group_of(part, decoupled));
+  return {{"slots", std::vector<std::string>(slots.begin(), slots.end())}, {"weights", Json(counts)}};
 }
 
 MegatronCommon common_of(const std::vector<Json>& notes, const Form& form) {
   MegatronCommon common;
   std::set<std::string> slots;
-  std::array<std::array<std::int64_t, 2>, 2> most{};
+  GroupCounts most{};
   for (const auto& note : notes) {
     for (const auto& slot : note["slots"]) slots.insert(slot.string());
     for (std::size_t i = 0; i < 2; ++i)
-      for (std::size_t k = 0; k < 2; ++k) most[i][k] = std::max(most[i][k], note["weights"][i][k].get<std::int64_t>());
+      for (std::size_t k = 0; k < most[i].size(); ++k)
+        most[i][k] = std::max(most[i][k], note["weights"][i][k].get<std::int64_t>());
   }
   common.slots.assign(slots.begin(), slots.end());
   for (std::size_t i = 0; i < 2; ++i) {
-    MegatronCommon::Optimizer optimizer{.decay = {}, .of_experts = i == 1, .weights = most[i][0] + most[i][1]};
-    if (most[i][0] > 0) optimizer.decay.push_back(true);
-    if (most[i][1] > 0) optimizer.decay.push_back(false);
-    if (!optimizer.decay.empty()) common.optimizers.push_back(std::move(optimizer));
+    MegatronCommon::Optimizer optimizer{.groups = {}, .of_experts = i == 1, .weights = 0};
+    for (std::size_t k = 0; k < most[i].size(); ++k) {
+      optimizer.weights += most[i][k];
+      if (most[i][k] > 0) optimizer.groups.push_back(possible_groups[k]);
+    }
+    if (!optimizer.groups.empty()) common.optimizers.push_back(std::move(optimizer));
   }
   if (form.sharding != nullptr) common.sharding = form.sharding;
   common.describes_itself = form.later;
@@ -268,10 +284,11 @@ void MegatronDistFormat::begin(const checkpoint::ForeignSave& save) const { begi
 void MegatronDistFormat::write_owned(const checkpoint::ForeignSave& save, const checkpoint::RankWeights& rank,
                                      std::int64_t writer, const checkpoint::StateSnapshot& owned) const {
   const auto table = save.mappings.table("weights/megatron.yaml");
-  const DistKeys keys(megatron_arguments(save), table);
+  const auto arguments = megatron_arguments(save);
+  const DistKeys keys(arguments, table);
   const auto form = form_of(save);
   write_dcp_items(unfinished_folder(save), writer, OwnedItems(save, keys, form, rank, owned).all(),
-                  note_of(save, rank, owned));
+                  note_of(save, rank, owned, has_decoupled_rate(arguments)));
 }
 
 /// metadata.json is what makes the folder a checkpoint for Megatron-LM: it comes when all else is on the disk.

@@ -47,7 +47,12 @@ fs::path publish(const checkpoint::ForeignSave& save) {
   rename_or_exchange(unfinished_folder(save), folder);
   sync_folder(save.root);
   abandon_folder(save);  // what an exchange left under the old name
-  write_file_atomic(save.root / checkpoint::tracker_name(""), std::to_string(save.iteration));
+  try {
+    write_file_atomic(save.root / checkpoint::tracker_name(""), std::to_string(save.iteration));
+  } catch (const IoError& error) {
+    throw IoError(text(folder.string(), " is complete, but ", error.what(),
+                       "; until a save writes it, programs load what it names"));
+  }
   return folder;
 }
 

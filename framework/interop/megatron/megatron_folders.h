@@ -35,7 +35,8 @@ void begin_folder(const checkpoint::ForeignSave& save);
 /// Deletes the unfinished folder, if there is one.
 void abandon_folder(const checkpoint::ForeignSave& save) noexcept;
 /// Renames the unfinished folder, whose files are on the disk, in place of one that has its name, and writes the
-/// tracker file. Returns the checkpoint's folder. Throws IoError.
+/// tracker file. Returns the checkpoint's folder. Throws IoError, which says so if the checkpoint is complete and only
+/// the tracker file could not be written.
 std::filesystem::path publish(const checkpoint::ForeignSave& save);
 
 }  // namespace tessera::megatron

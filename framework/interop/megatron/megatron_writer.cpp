@@ -5,7 +5,9 @@
 #include <map>
 
 #include "framework/checkpoint/layout.h"
+#include "framework/interop/megatron/megatron_arguments.h"
 #include "framework/interop/megatron/megatron_files.h"
+#include "framework/interop/tables/our_names.h"
 #include "framework/interop/torch/torch_file.h"
 
 namespace tessera::megatron {
@@ -36,22 +38,24 @@ std::vector<Optimizer> optimizers_of(const MegatronContent& content) {
   return all;
 }
 
-/// The groups of an optimizer: weights that decay, and those that do not.
+/// The groups of an optimizer, in the order of their first weights.
 struct Groups {
   std::vector<std::vector<const MegatronWeight*>> members;
-  std::vector<bool> decay;
+  std::vector<MegatronGroup> kinds;
   bool of_experts = false;
 };
 
-Groups groups_of(const Optimizer& optimizer) {
+/// `decoupled`: embedding and output layer have a learning rate of their own.
+Groups groups_of(const Optimizer& optimizer, bool decoupled) {
   Groups out;
   out.of_experts = optimizer.of_experts;
   for (const auto& chunk : optimizer.chunks)
     for (const auto* weight : chunk) {
-      const auto found = std::find(out.decay.begin(), out.decay.end(), weight->decays);
-      const auto at = static_cast<std::size_t>(found - out.decay.begin());
-      if (found == out.decay.end()) {
-        out.decay.push_back(weight->decays);
+      const MegatronGroup kind{weight->decays, decoupled && tables::has_vocabulary_rows(weight->name)};
+      const auto found = std::find(out.kinds.begin(), out.kinds.end(), kind);
+      const auto at = static_cast<std::size_t>(found - out.kinds.begin());
+      if (found == out.kinds.end()) {
+        out.kinds.push_back(kind);
         out.members.emplace_back();
       }
       out.members[at].push_back(weight);
@@ -169,10 +173,10 @@ class Writer {
 
   void optimizers() {
     const auto all = optimizers_of(content_);
-    if (all.size() == 1) return optimizer(groups_of(all[0]));
+    if (all.size() == 1) return optimizer(groups_of(all[0], has_decoupled_rate(args_)));
     p_.empty_list();
     p_.mark();
-    for (const auto& one : all) optimizer(groups_of(one));
+    for (const auto& one : all) optimizer(groups_of(one, has_decoupled_rate(args_)));
     p_.append_items();
   }
 
@@ -247,10 +251,10 @@ class Writer {
     key("param_groups");
     p_.empty_list();
     p_.mark();
-    for (const auto decay : optimizer.decay) {
+    for (const auto& kind : optimizer.groups) {
       p_.empty_dict();
       p_.mark();
-      group_fields(decay, optimizer.of_experts);
+      group_fields(kind, optimizer.of_experts);
       p_.set_items();
     }
     p_.append_items();
@@ -327,19 +331,20 @@ class Writer {
     return std::find(content_.slots.begin(), content_.slots.end(), "exp_avg") != content_.slots.end();
   }
 
-  void group_fields(bool decays, bool of_experts) {
-    const auto decay = decays ? 1.0 : 0.0;
+  void group_fields(const MegatronGroup& kind, bool of_experts) {
+    const auto decay = kind.decays ? 1.0 : 0.0;
     const auto number_in = [](const Json& json, const char* name, double otherwise) {
       return json.contains(name) && json[name].is_number() ? json[name].get<double>() : otherwise;
     };
     const auto& schedule = progress_.schedule;
-    const auto rate = number_in(args_, "lr", 0);
+    const auto rate = number_in(args_, kind.decoupled ? "decoupled_lr" : "lr", 0);
+    const auto lowest = schedule ? schedule->min_lr : 0.0;
     Json fields = {{"wd_mult", decay},
                    {"lr_mult", 1.0},
                    {"is_expert_parallel", of_experts},
-                   {"is_decoupled_lr", false},
-                   {"max_lr", schedule ? schedule->max_lr : rate},
-                   {"min_lr", schedule ? schedule->min_lr : 0.0},
+                   {"is_decoupled_lr", kind.decoupled},
+                   {"max_lr", schedule && !kind.decoupled ? schedule->max_lr : rate},
+                   {"min_lr", kind.decoupled ? number_in(args_, "decoupled_min_lr", lowest) : lowest},
                    {"lr", rate},
                    {"weight_decay", decay * number_in(args_, "weight_decay", 0)}};
     if (is_adam()) {
@@ -360,7 +365,7 @@ class Writer {
   void group(const Groups& groups, std::size_t number, std::int64_t& id) {
     p_.empty_dict();
     p_.mark();
-    group_fields(groups.decay[number], groups.of_experts);
+    group_fields(groups.kinds[number], groups.of_experts);
     if (!content_.shared) {
       key("params");
       p_.empty_list();

@@ -22,6 +22,13 @@ struct MegatronWeight {
   bool bucket_of_its_own = false;  ///< see MegatronFlat
 };
 
+/// What the weights of one of Megatron-LM's parameter groups have in common, apart from being of experts or not.
+struct MegatronGroup {
+  bool decays = true;
+  bool decoupled = false;  ///< their learning rate is that of decoupled_lr
+  bool operator==(const MegatronGroup&) const = default;
+};
+
 /// Everything that one rank writes.
 struct MegatronContent {
   std::vector<std::vector<MegatronWeight>> chunks;  ///< each in the order of the modules
@@ -41,7 +48,7 @@ void write_megatron_rank(const std::filesystem::path& folder, std::int64_t itera
 /// What a distributed checkpoint has in common.pt, beside arguments and progress.
 struct MegatronCommon {
   struct Optimizer {
-    std::vector<bool> decay;  ///< of each group, whether its weights decay
+    std::vector<MegatronGroup> groups;
     bool of_experts = false;
     std::int64_t weights = 0;  ///< the largest number of its weights that a rank has
   };

@@ -38,6 +38,11 @@ bool same_number(const std::string& a, const std::string& b) {
   return x.is_number() && y.is_number() && x.get<double>() == y.get<double>();
 }
 
+/// Whether one of the items of `list` is the word.
+bool names_word(const options::Value& list, const std::string& word) {
+  return std::any_of(list.items.begin(), list.items.end(), [&](const auto& item) { return item.scalar == word; });
+}
+
 const std::string left_out_mark = " (left out)";  ///< behind a key in messages about its default
 
 /// Reads settings by the rows of one or two tables, collecting what cannot be read.
@@ -167,6 +172,7 @@ class ConfigReader {
     }
     if (to == nullptr) throw ConfigError(text(row.origin, ": a row has 'to', 'only' or 'ignored'"));
     auto words = words_of(value);
+    if (const auto* unset = row.find("unset"); unset != nullptr && names_word(*unset, words)) return;
     if (const auto* translation = row.find("words")) {
       const auto* ours = translation->find(words);
       if (ours == nullptr) return refuse(key, words, text("have ", *translation));
@@ -234,9 +240,9 @@ class ConfigReader {
   }
 
   void check_only(const std::string& key, const options::Value& row, const std::vector<std::string>& given) {
-    const auto& allowed = row.find("only")->items;
+    const auto& allowed = *row.find("only");
     for (const auto& words : given)
-      if (std::none_of(allowed.begin(), allowed.end(), [&](const auto& one) { return one.scalar == words; })) {
+      if (!names_word(allowed, words)) {
         const auto* why = row.find("why");
         return refuse(key, words, why != nullptr ? why->scalar : "not implemented");
       }
@@ -247,7 +253,7 @@ class ConfigReader {
     if (refused_.empty() && !key.ends_with(left_out_mark)) refused_ = key;
   }
   std::string remedy() const {
-    if (open_ || refused_.empty()) return "";
+    if (refused_.empty()) return "";
     return text("\n  to read the file as if a key were not in it: --ignore-key ", refused_,
                 ", or training_config.ignore_config_keys: [", refused_, "] in a recipe");
   }

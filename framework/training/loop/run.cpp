@@ -5,6 +5,7 @@
 
 #include "framework/base/cpu_limit.h"
 #include "framework/training/saving/rates.h"
+#include "framework/training/saving/resume_from_memory.h"
 
 namespace tessera::training {
 namespace {
@@ -13,12 +14,12 @@ namespace {
 Restored restored_state(Run& run) {
   if (const auto& found = run.keeper.found()) {
     auto restored = restore_position(found->step, found->position, run.setup);
-    for (auto& line : restore_frozen(run.setup, run.state, run.threads, found->position.saved_at, run.folder))
+    for (auto& line : restore_frozen(run.setup, run.state, run.threads, found->position, run.folder))
       restored.notes.push_back(std::move(line));
     return restored;
   }
   if (const auto& kept = run.keeper.withdrawn())
-    return restore_back(run.setup, run.state, kept->progress, kept->back_to);
+    return restore_back(run.setup, run.state, run.threads, run.folder, kept->progress, kept->back_to);
   return restore(run.setup, run.state, run.threads, &run.folder);
 }
 
@@ -64,6 +65,7 @@ Run::Run(TrainingSetup given, const StopSignal& signal)
       restored(restored_state(*this)),
       progress(restored.progress),
       numbers(first_numbers(*this)),
+      frozen(keeper.found() ? keeper.found()->position.frozen : std::nullopt),
       work(setup.model, setup.optimization, setup.data, state, threads, progress.seed),
       faults(setup.resilience.inject_fault, world.rank(), worker::full_world(world.size()), worker::start_of_job()),
       step_time_out(setup.resilience.step_time_out, longest_wait(options)),
@@ -71,11 +73,12 @@ Run::Run(TrainingSetup given, const StopSignal& signal)
       checks(setup, keeper, state, threads),
       saved_last(restored.folder) {}
 
-RunPosition Run::position() const { return {numbers, with_rates(progress, setup)}; }
+RunPosition Run::position() const { return {numbers, with_rates(progress, setup), frozen}; }
 
 void Run::go_back(Restored to) {
   restored = std::move(to);
   progress = restored.progress;
+  folder.went_back(progress.iteration);
   saved_last = restored.folder;
   const auto product_rate = numbers.product_rate;
   numbers = numbers_of(restored);
@@ -84,6 +87,7 @@ void Run::go_back(Restored to) {
 
 void Run::begin_memory() {
   if (!keeper.keeps()) return;
+  frozen = source_of_frozen(setup, state, threads, restored);
   keeper.begin(progress.iteration, position(), state, threads);
   launcher.holds(progress.iteration);
 }

@@ -48,9 +48,10 @@ struct Run {
   kernels::Threads threads;
   StateKeeper keeper;
   ModelState state;
-  Restored restored;              ///< from where the run began, or to where it went back last
-  checkpoint::Progress progress;  ///< after the last complete step
-  PositionNumbers numbers;        ///< what else later processes continue from
+  Restored restored;                             ///< from where the run began, or to where it went back last
+  checkpoint::Progress progress;                 ///< after the last complete step
+  PositionNumbers numbers;                       ///< what else later processes continue from
+  std::optional<checkpoint::FrozenBase> frozen;  ///< RunPosition::frozen
   TrainingStep work;
   worker::LaunchLink launcher;
   resilience::Faults faults;

@@ -18,6 +18,8 @@ namespace tessera::training {
 
 namespace {
 
+const log::Logger profile_logger("profile");
+
 /// The groups of a recipe, as JSON.
 std::vector<std::pair<std::string, std::string>> config_of(const options::Value& recipe) {
   std::vector<std::pair<std::string, std::string>> all;
@@ -70,8 +72,12 @@ void RunReports::tell(const std::string& line, std::string_view event, const Jso
   log_->event(event, run_.progress.iteration, facts);
 }
 
-void RunReports::note(const std::vector<std::string>& lines) {
-  for (const auto& line : lines) note(line);
+void RunReports::note_of_rank(const std::vector<std::string>& lines) {
+  for (const auto& line : lines)
+    if (log_)
+      note(line);
+    else
+      profile_logger.info(line);
 }
 
 void RunReports::event(std::string_view kind, std::int64_t iteration, const Json& facts) {
@@ -162,6 +168,7 @@ void RunReports::open() {
     if (run_.world.rank() > 0) return;
     log_ = std::make_unique<reporting::RunLog>(log_options());
     if (o_.log_progress) open_progress_file();
+    if (const auto missing = run_.profiler.missing_ranks(); !missing.empty()) profile_logger.warning(missing);
   });
 }
 
@@ -231,7 +238,7 @@ void RunReports::completed(const reporting::StepRecord& record) {
 }
 
 void RunReports::stop(bool) {
-  note(run_.profiler.after_step(run_.progress.iteration, true));
+  note_of_rank(run_.profiler.after_step(run_.progress.iteration, true));
   if (const auto line = bubble_.line(run_.setup); !line.empty()) note(line);
   if (run_.numbers.stepped) report_memory();
 }

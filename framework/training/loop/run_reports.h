@@ -32,7 +32,11 @@ class RunReports final : public Participant {
   /// A line on the console and in the log; note: also an event of the run; tell: an event of that kind.
   void tell(const std::string& line, std::string_view event, const Json& facts);
   void note(const std::string& line) { tell(line, "note", {{"message", line}, {"level", "info"}}); }
-  void note(const std::vector<std::string>& lines);
+  void note(const std::vector<std::string>& lines) {
+    for (const auto& line : lines) note(line);
+  }
+  /// What is to be told of this rank: as note; on ranks other than 0, messages of the rank.
+  void note_of_rank(const std::vector<std::string>& lines);
   /// An event of the run without a line.
   void event(std::string_view kind, std::int64_t iteration, const Json& facts);
   void tell_start();
@@ -51,7 +55,7 @@ class RunReports final : public Participant {
 
   void begin_step() override { run_.profiler.before_step(run_.progress.iteration + 1); }
   void completed(const reporting::StepRecord& record) override;
-  void end_step() override { note(run_.profiler.after_step(run_.progress.iteration, false)); }
+  void end_step() override { note_of_rank(run_.profiler.after_step(run_.progress.iteration, false)); }
   void stop(bool completed) override;
   void went_back() override;
 

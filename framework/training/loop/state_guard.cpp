@@ -29,7 +29,7 @@ void StateGuard::go_back(std::int64_t back_to, const std::string& reason) {
   kept.back_to = back_to;
   run_.keeper.withdraw(kept);
   run_.faults.reach(reached, resilience::Phase::roll_back);
-  run_.go_back(restore_back(run_.setup, run_.state, run_.progress, back_to));
+  run_.go_back(restore_back(run_.setup, run_.state, run_.threads, run_.folder, run_.progress, back_to));
   reports_.note(run_.restored.notes);
   run_.participants.call(&Participant::went_back);
   reports_.event("went_back", reached, {{"to", run_.progress.iteration}, {"reason", reason}});

@@ -34,7 +34,7 @@ class Trainer {
 Trainer::Trainer(TrainingSetup setup, const StopSignal& signal) : run_(std::move(setup), signal) {
   run_.participants.add({&steps_, &reports_, &saving_, &guard_, &evaluation_});
   const auto& documents = run_.setup.documents;
-  run_.progress.run = run_.folder.begin(run_.restored.continues, run_.progress.run,
+  run_.progress.run = run_.folder.begin(run_.restored.continues, run_.progress,
                                         reporting::with_notes(documents.resolved_recipe, documents.notes),
                                         documents.same_recipe, reports_.facts());
   delete_unfinished(run_.setup);

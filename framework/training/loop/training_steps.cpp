@@ -9,9 +9,15 @@
 #include "framework/base/files.h"
 #include "framework/base/trace.h"
 #include "framework/comm/together.h"
+#include "framework/log/log.h"
 #include "framework/training/setup/given_checkpoint.h"
 
 namespace tessera::training {
+namespace {
+
+const log::Logger reference_logger("training");
+
+}  // namespace
 
 using resilience::Phase;
 
@@ -38,8 +44,8 @@ void TrainingSteps::prepare() {
 void TrainingSteps::begin_data() {
   auto& progress = run_.progress;
   auto& order = run_.setup.data.train_order;
-  if (o_.new_dataset && !run_.keeper.found() && !run_.restored.went_back)
-    progress.data_start = progress.consumed_samples;
+  const bool goes_on = run_.keeper.found() || run_.restored.went_back || run_.restored.saved_in_job;
+  if (o_.new_dataset && !goes_on) progress.data_start = progress.consumed_samples;
   if (progress.data_start > 0) order = data::starting_at(std::move(order), progress.data_start);
   if (progress.consumed_valid_samples < 0)  // a checkpoint of the first version
     progress.consumed_valid_samples =
@@ -61,7 +67,8 @@ void TrainingSteps::prepare_reference() {
     run_.work.store_reference(std::make_unique<ReferenceCache>(
         std::filesystem::path(o_.output_dir) / "reference_logps" / text(digest), text("rank", run_.world.rank()),
         place.pipeline + 1 == model.plan.stages(), place.tensor == 0 && place.context == 0,
-        *run_.setup.optimization.objective->reference()));
+        *run_.setup.optimization.objective->reference(),
+        [](const std::string& words) { reference_logger.warning(words); }));
   });
 }
 

@@ -294,7 +294,7 @@ void describe_resuming(options::Schema<O>& s) {
       "one job of tsrun or Slurm always resume.");
   s.option("new_dataset", &O::new_dataset,
            "When resuming, read the training data from its beginning, as after a change of the data; learning rate and "
-           "number of steps continue.");
+           "number of steps continue. Restarts within one job go on in the data.");
   s.option("load_checkpoint", &O::load_checkpoint,
            "Folder of the checkpoint to start from if output_dir has none to resume from: checkpoints of Tessera or "
            "Megatron-LM, or a Hugging Face Transformers model; null: only checkpoints in output_dir are used.")
@@ -404,7 +404,10 @@ void describe_checkpoints(options::Schema<O>& s) {
        "return_unexpected: what it lacks keeps its initial values and is logged; log_all, return_all: also what only "
        "the checkpoint has is logged; ignore_all: neither is logged. In every format.")
       .matters_when(loads, no_load);
-  s.option("no_load_optim", &O::no_load_optim, "Do not load the optimizer state of the checkpoint; it starts at zero.")
+  s.option(
+       "no_load_optim", &O::no_load_optim,
+       "Do not load the optimizer state of the checkpoint; it starts at zero. What a job has saved itself is loaded "
+       "whole.")
       .matters_when(loads, no_load);
   s.option("no_load_rng", &O::no_load_rng, "Do not load the random seed of the checkpoint; use `seed` of this recipe.")
       .matters_when(loads, no_load);

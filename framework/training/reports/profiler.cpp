@@ -131,13 +131,14 @@ ProfileSummary summarize(const Trace::Track& track) {
   for (const auto* span : nested(track)) {
     close(phases, all.phases, span->begin);
     close(kernels, all.kernels, span->begin);
-    if (span->kind == TraceKind::kernel) kernels.push_back({span});
+    if (span->kind == TraceKind::kernel && !phases.empty()) kernels.push_back({span});
     if (span->kind != TraceKind::phase && span->kind != TraceKind::data && span->kind != TraceKind::communication)
       continue;
     if (phases.empty() && span->name != step_name) continue;  // an evaluation, a checkpoint
     if (phases.empty()) {
       all.seconds += static_cast<double>(span->end - span->begin) * 1e-9;
       ++all.steps;
+      all.first = std::min(all.first, span->value), all.last = std::max(all.last, span->value);
     }
     phases.push_back({span});
   }
@@ -151,11 +152,12 @@ ProfileSummary summarize(const Trace::Track& track) {
   return all;
 }
 
-std::vector<std::string> profile_lines(const ProfileSummary& summary, std::int64_t first) {
+std::vector<std::string> profile_lines(const ProfileSummary& summary) {
   if (summary.steps == 0) return {};
   const auto each = summary.seconds / static_cast<double>(summary.steps);
-  auto line = text("profile of iterations ", first, " to ", first + summary.steps - 1, ", ", short_number(1000 * each),
-                   " ms each:");
+  const bool all = summary.steps == summary.last - summary.first + 1;
+  auto line = text("profile of ", all ? "" : text(summary.steps, " steps in "), "iterations ", summary.first, " to ",
+                   summary.last, ", ", short_number(1000 * each), " ms each:");
   for (const auto& part : summary.phases)
     line +=
         text(&part == &summary.phases[0] ? " " : ", ", part.name, " ", percent_text(part.seconds / summary.seconds));
@@ -172,6 +174,12 @@ std::vector<std::string> profile_lines(const ProfileSummary& summary, std::int64
   return lines;
 }
 
+std::int64_t dropped_events(const Trace& trace) {
+  std::int64_t all = 0;
+  for (const auto* track : trace.tracks()) all += track->dropped();
+  return all;
+}
+
 std::string trace_json(const Trace& trace, int rank, const std::string& process, bool communication) {
   Names names;
   std::string all = R"({"displayTimeUnit":"ms","traceEvents":[)";
@@ -180,16 +188,14 @@ std::string trace_json(const Trace& trace, int rank, const std::string& process,
   };
   meta("process_name", 0, process);
   const auto tracks = trace.tracks();
-  std::int64_t dropped = 0;
   for (std::size_t t = 0; t < tracks.size(); ++t) {
     const auto& track = *tracks[t];
     all += ",\n";
     meta("thread_name", t, track.thread());
-    dropped += track.dropped();
     for (std::size_t i = 0; i < track.size(); ++i)
       all += ",\n" + event_json(track[i], names.of(track[i]), rank, t, communication).dump();
   }
-  return all + text("\n],\"otherData\":{\"dropped_events\":", dropped, "}}\n");
+  return all + text("\n],\"otherData\":{\"dropped_events\":", dropped_events(trace), "}}\n");
 }
 
 Profiler::Profiler(ProfileOptions options, const parallel::ProcessGroups& processes,
@@ -208,7 +214,6 @@ void Profiler::before_step(std::int64_t iteration) {
   if (!options_.profile || recording_ || trace_) return;  // trace_ alone: it has been written
   if (iteration < options_.profile_step_start || iteration > options_.profile_step_end || !is_profiled_rank()) return;
   trace_ = std::make_unique<Trace>(kinds(options_), events_of_a_thread);
-  first_ = iteration;
   recording_ = true;
   trace_->start();
 }
@@ -230,8 +235,11 @@ std::vector<std::string> Profiler::write() {
   if (!options_.profile_offline_analyse) {
     // The thread that drives the steps is the only one with phases.
     for (const auto* track : trace_->tracks())
-      for (auto& line : profile_lines(summarize(*track), first_)) lines.push_back(std::move(line));
+      for (auto& line : profile_lines(summarize(*track))) lines.push_back(std::move(line));
   }
+  if (const auto lost = dropped_events(*trace_); lost > 0)
+    lines.push_back(text("the profile lacks ", lost, " events and the steps in which they were: a thread has room for ",
+                         events_of_a_thread, "; profile fewer steps or a lower profile_level"));
   try {
     std::filesystem::create_directories(file.parent_path());
     write_file_atomic(file, trace_json(*trace_, rank, process, options_.profile_communication));
@@ -243,10 +251,20 @@ std::vector<std::string> Profiler::write() {
   return lines;
 }
 
-/// The first profiled rank does: all would write the same.
+/// The first profiled rank that the run has does: all would write the same.
 bool Profiler::writes_layout() const {
   const auto& ranks = options_.profile_ranks;
-  return processes_.world.rank() == (ranks.empty() ? 0 : ranks.front());
+  const auto first = std::ranges::find_if(ranks, [&](auto rank) { return rank < processes_.world.size(); });
+  return processes_.world.rank() == (first == ranks.end() ? 0 : *first);
+}
+
+std::string Profiler::missing_ranks() const {
+  if (!options_.profile) return "";
+  std::string missing;
+  for (const auto rank : options_.profile_ranks)
+    if (rank >= processes_.world.size()) missing += text(missing.empty() ? "" : ", ", rank);
+  if (missing.empty()) return "";
+  return text("profile_ranks has ", missing, ", but the ranks of this run are 0 to ", processes_.world.size() - 1);
 }
 
 void Profiler::write_layout() const {

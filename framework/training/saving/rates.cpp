@@ -23,7 +23,14 @@ checkpoint::Progress with_rates(checkpoint::Progress progress, const TrainingSet
   return progress;
 }
 
+void begin_rates(TrainingSetup& setup) {
+  auto& schedule = *setup.optimization.schedule;
+  schedule.advance(-schedule.samples());
+  setup.optimization.loss_scaler.begin();
+}
+
 void restore_rates(const checkpoint::Progress& progress, TrainingSetup& setup) {
+  begin_rates(setup);
   auto& schedule = *setup.optimization.schedule;
   if (progress.schedule)
     schedule.restore(without_idle_fields(*progress.schedule, schedule.state()), setup.optimization.schedule_resume);

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <set>
 
 #include "framework/base/links.h"
 #include "framework/comm/together.h"
-#include "framework/nn/adapter.h"
 #include "framework/training/saving/after_loading.h"
 #include "framework/training/saving/rates.h"
 #include "framework/training/saving/run_checkpoints.h"
@@ -14,7 +14,6 @@
 #include "framework/training/setup/given_checkpoint.h"
 #include "framework/training/setup/strictness.h"
 #include "framework/training/setup/upcycling.h"
-#include "framework/worker/launch_link.h"
 
 namespace tessera::training {
 namespace {
@@ -98,6 +97,18 @@ void drop_newly_trained(const checkpoint::OpenedCheckpoint& given, const RecipeC
     notes.emplace_back("the optimizer state of parameters that were frozen before begins at zero");
 }
 
+/// The names of the parameters that would follow from others (Parameter::derive), but that `given` has.
+std::set<std::string> derived_in(const checkpoint::WeightSource& given, ModelState& state) {
+  std::set<std::string> names;
+  const auto add_of = [&](const auto& parameters) {
+    for (const auto* parameter : parameters)
+      if (parameter->derive && given.has(parameter->name)) names.insert(parameter->name);
+  };
+  add_of(state.parameters());
+  add_of(state.frozen().parameters());
+  return names;
+}
+
 /// What is read of a checkpoint from which a run continues.
 struct Continuation {
   checkpoint::Progress progress;
@@ -111,7 +122,8 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
   const auto& o = setup.options;
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
-  out.new_adapters = false;
+  out.derived = derived_in(given, state);
+  out.leaves_optimizer = o.no_load_optim && (!out.saved_in_job || given.optimizer_names().empty());
   must_have_seed(given, progress, o);
   state.frozen().unmap();  // where the vocabulary has another padding, it is written
   refuse_dense(given, state.weight_ranges());
@@ -124,7 +136,7 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
     weights = read_other_paddings(given, all, setup.model.tokens, notes);
     given.must_fit_weights(weights, known);
     refuse_left_over(given, known);
-    if (o.no_load_optim) return;
+    if (out.leaves_optimizer) return;
     slots = state.optimizer_ranges();
     drop_newly_trained(given, changes, slots, notes);
     if (!slots.empty()) must_have_state(given, progress);
@@ -134,10 +146,10 @@ Continuation begin_continuing(const checkpoint::OpenedCheckpoint& given, checkpo
   });
   add_order_changes(progress, setup, changes.all);
   judge_changes(given, changes,
-                {.optimizer_state = !o.no_load_optim,
+                {.optimizer_state = !out.leaves_optimizer,
                  .own_schedule = setup.optimization.schedule_resume.override_opt_param_scheduler},
                 o, notes);
-  refuse_other_stride(given.folder(), progress, setup);
+  if (!o.new_dataset || out.saved_in_job) refuse_other_stride(given.folder(), progress, setup);
   if (left_out) {
     auto more = load_frozen(given, setup, state, out.base);
     std::move(more.begin(), more.end(), std::back_inserter(notes));
@@ -155,10 +167,12 @@ void finish_continuing(const checkpoint::OpenedCheckpoint& given, checkpoint::Pr
                        ModelState& state, Restored& out) {
   const auto& o = setup.options;
   clear_state_of_frozen(setup.model.trained, state);
-  if (o.no_load_optim)
+  if (out.leaves_optimizer) {
     progress.updates = 0;
-  else
+    begin_rates(setup);
+  } else {
     restore_rates(progress, given.folder(), setup);
+  }
   if (progress.numbers.good_steps == 0) progress.numbers.last_good = progress.iteration - 1;  // of another program
   if (o.no_load_rng) progress.seed = static_cast<std::uint64_t>(o.seed);
   progress.has_seed = true;
@@ -172,8 +186,7 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
   auto& notes = out.notes;
   const bool left_out = checkpoint::base_in(given.blobs()).has_value();
   const auto ranges = without_new_adapters(given, left_out ? state.trained_ranges() : state.weight_ranges());
-  out.new_adapters = !setup.model.open_adapter && std::none_of(ranges.begin(), ranges.end(),
-                                                               [](const auto& r) { return nn::is_of_adapter(r.name); });
+  out.derived = derived_in(given, state);
   refuse_packed(given, state.trained_ranges(), setup.model.upcycles);
   if (!setup.model.upcycles) refuse_dense(given, ranges);
   const auto since = changes_since(setup, given);
@@ -192,7 +205,9 @@ void begin_with(const checkpoint::OpenedCheckpoint& given, TrainingSetup& setup,
     changes.emplace_back(
         "every expert begins with the feed-forward network of its layer; routers keep their initial weights");
   if (setup.model.open_adapter) {
-    more = load_adapter(*setup.model.open_adapter(given), setup.model, state);
+    const auto adapter = setup.model.open_adapter(given);
+    more = load_adapter(*adapter, setup.model, state);
+    out.derived = derived_in(*adapter, state);
     std::move(more.begin(), more.end(), std::back_inserter(changes));
   }
   for (const auto& range : trained)
@@ -228,20 +243,29 @@ void tell_format(const TrainingSetup& setup, const checkpoint::FoundCheckpoint& 
                        " (ckpt_format)"));
 }
 
-/// Go on from the run folder's own checkpoints, those of `run` first; false when it has none. `step`: from that of this
-/// iteration.
-bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run, Restored& out,
-                std::optional<std::int64_t> step = {}) {
+/// Which of the run folder's checkpoints a run goes on from.
+struct OwnCheckpoints {
+  const RunFolder* folder;                ///< null: the job has saved none of them
+  std::string run;                        ///< those of this run first
+  std::optional<std::int64_t> step = {};  ///< only that of this iteration
+};
+
+/// Go on from one of them; false when there is none.
+bool resume_own(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const OwnCheckpoints& own,
+                Restored& out) {
   const auto& o = setup.options;
   const auto& documents = setup.documents;
   const auto& world = setup.model.processes.world;
   FoundNewest found;
   Unreadable unreadable;
   for (std::int64_t lost_at = -1;;) {
-    found = find_newest(world, o, documents.formats, documents.mappings, run, out.notes, step, unreadable);
+    found = find_newest(world, o, documents.formats, documents.mappings, own.run, out.notes, own.step, unreadable);
     found.lost_at = std::max(found.lost_at, lost_at);
     if (!found.checkpoint) break;
     auto attempt = out;
+    attempt.saved_in_job = own.folder != nullptr && own.folder->saved_in_job(found.checkpoint->iteration);
+    // What it lacks is in memory what an earlier attempt, or the run before it went back, has left there.
+    if (o.may_lack_tensors()) state.draw(threads, static_cast<std::uint64_t>(o.seed));
     tell_format(setup, *found.checkpoint, attempt.notes);
     const auto damage = continue_together(*found.checkpoint, setup, state, attempt);
     if (damage.empty()) {
@@ -263,21 +287,13 @@ bool resume_own(TrainingSetup& setup, ModelState& state, const std::string& run,
   return found.checkpoint.has_value();
 }
 
-/// The checkpoints of the run, newest first.
-std::vector<checkpoint::FoundCheckpoint> finished_of(const std::string& run, const TrainingSetup& setup) {
-  auto all = checkpoints_of_folder(setup.options, setup.documents.formats);
-  const auto belongs = belongs_to(run);
-  std::erase_if(all, [&](const auto& found) { return !found.unfinished.empty() || !belongs(found.folder); });
-  return all;
-}
-
 /// Checkpoints of the run after iteration `last` are not to be loaded any more.
 void set_aside_after(std::int64_t last, const TrainingSetup& setup, const std::string& run,
                      std::vector<std::string>& notes) {
   const auto& world = setup.model.processes.world;
   comm::together(world, "going back to a checkpoint", [&] {
     if (world.rank() > 0) return;
-    for (const auto& found : finished_of(run, setup)) {
+    for (const auto& found : finished_of(run, setup.options, setup.documents.formats)) {
       if (found.iteration <= last) continue;
       const auto aside =
           checkpoint::set_aside(found.folder, text("the run went back to iteration ", last, " or before"));
@@ -341,38 +357,6 @@ void load_given(TrainingSetup& setup, ModelState& state, kernels::Threads& threa
   out.continues = is_of_run_folder(o, place);
 }
 
-/// The newest checkpoint of the run with that id in its folder, and its iteration; -1: there is none. One in another
-/// program's format may be without id: what was there before this run began was set aside.
-std::pair<std::int64_t, std::filesystem::path> newest_in_folder(const TrainingSetup& setup, const std::string& run) {
-  for (const auto& found : finished_of(run, setup)) {
-    if (found.format == nullptr && !saved_by(run)(found.folder)) continue;
-    try {
-      if (found.format != nullptr && !found.format->open(found.folder, setup.documents.mappings)->progress()) continue;
-      return {found.iteration, found.folder};
-    } catch (const Error&) {
-      // Nobody can continue from a damaged one.
-    }
-  }
-  return {-1, {}};
-}
-
-/// A run saves no checkpoint of a later iteration than that of its state, and sets those aside after which it goes
-/// back. So one that is there was saved by a run that somebody continued without this state.
-void refuse_newer_checkpoint(std::int64_t step, const std::string& run, const TrainingSetup& setup) {
-  comm::together(setup.model.processes.world, "the state in memory", [&] {
-    if (setup.model.processes.world.rank() > 0) return;
-    const auto [iteration, folder] = newest_in_folder(setup, run);
-    if (iteration <= step) return;
-    const auto job = worker::id_of_job();
-    throw ConfigError(text("the state in memory of job ", job, " is after iteration ", step, ", but the checkpoint ",
-                           folder.string(), " is after iteration ", iteration,
-                           ": the run was continued without this state. Neither is changed. To continue from the "
-                           "checkpoint, delete the state on each host: `tessera state clean ",
-                           job, "`. To continue from the state, move all checkpoints after iteration ", step,
-                           " out of the run folder. Then give the same command again"));
-  });
-}
-
 /// The iteration to which the recipe says that the run goes back. A restart has gone back already.
 std::optional<std::int64_t> step_to_resume(const TrainingSetup& setup, const RunFolder* folder) {
   const auto& o = setup.options;
@@ -381,39 +365,29 @@ std::optional<std::int64_t> step_to_resume(const TrainingSetup& setup, const Run
   return is_own && (folder == nullptr || !folder->is_restart()) ? o.ckpt_step : std::nullopt;
 }
 
-/// After the weights were loaded. Source: Megatron-LM, reload_model_params.
-void weights_loaded(const Restored& from, const TrainingOptions& o, ModelState& state) {
+/// After the weights were loaded. Collective. Source of the rounding: Megatron-LM, reload_model_params.
+void weights_loaded(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const Restored& from) {
+  const auto& processes = setup.model.processes;
   state.weights_changed();
-  const bool without_optimizer = from.folder.empty() || o.no_load_optim;
-  if (without_optimizer && !o.load_main_params_from_ckpt.value_or(true))
+  const bool without_optimizer = from.folder.empty() || from.leaves_optimizer;
+  if (without_optimizer && !setup.options.load_main_params_from_ckpt.value_or(true))
     for (const auto& part : state.parts()) part->round_main_weights();
+  state.derive_initial(threads, &processes, [&](const auto& name) { return from.derived.contains(name); });
+  if (from.base) check_base(processes.world, state, threads, *from.base);
 }
 
 }  // namespace
-
-Restored restore_position(std::int64_t step, const RunPosition& position, TrainingSetup& setup) {
-  refuse_newer_checkpoint(step, position.progress.run, setup);
-  Restored out;
-  out.progress = position.progress;
-  restore_rates(out.progress, setup);
-  out.continues = true;
-  if (position.saved_at >= 0) out.folder = checkpoint_path(setup.options, position.saved_at);
-  out.notes.push_back(text("continuing after iteration ", step, " with the state in memory: no step is lost"));
-  return out;
-}
 
 Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder* folder) {
   const auto& o = setup.options;
   Restored out;
   out.progress.seed = static_cast<std::uint64_t>(o.seed);
   const bool resumes = folder != nullptr ? folder->resumes() : o.resume_training != Resume::never;
-  if (resumes && o.may_lack_tensors()) state.draw(threads, out.progress.seed);
-  if (resumes &&
-      resume_own(setup, state, folder != nullptr ? folder->found().run : "", out, step_to_resume(setup, folder))) {
+  const OwnCheckpoints own{folder, folder != nullptr ? folder->found().run : "", step_to_resume(setup, folder)};
+  if (resumes && resume_own(setup, state, threads, own, out)) {
     out.continues = true;
     out.is_saved = out.folder == checkpoint_path(o, out.progress.iteration);
-    weights_loaded(out, o, state);
-    if (out.base) check_base(setup.model.processes.world, state, threads, *out.base);
+    weights_loaded(setup, state, threads, out);
     return out;
   }
   if (!o.load_checkpoint) {
@@ -426,36 +400,8 @@ Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& thre
     const std::filesystem::path given = *o.load_checkpoint;
     load_given(setup, state, threads, folder != nullptr ? folder->given_checkpoint() : given, out);
   });
-  weights_loaded(out, o, state);
-  if (out.new_adapters) state.derive_initial(threads, &setup.model.processes);
-  if (out.base) check_base(setup.model.processes.world, state, threads, *out.base);
+  weights_loaded(setup, state, threads, out);
   return out;
-}
-
-std::vector<std::string> restore_frozen(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
-                                        std::int64_t saved_at, const RunFolder& folder) {
-  std::vector<std::string> notes;
-  if (setup.model.trained.all()) return notes;
-  const auto& o = setup.options;
-  std::optional<checkpoint::FrozenBase> base;
-  comm::together(setup.model.processes.world, "loading", [&] {
-    const auto own = saved_at < 0 ? std::filesystem::path() : checkpoint_path(o, saved_at);
-    if (!own.empty() && std::filesystem::exists(own)) {
-      const auto* format = saving_format(o, setup.documents.formats);
-      const auto saved = open_found({own, saved_at, format}, o, setup.documents.mappings);
-      notes = load_frozen(*saved, setup, state, base);
-      return;
-    }
-    const auto given =
-        o.load_checkpoint ? open_any(setup, folder.given_checkpoint(), notes, step_of_given(setup)) : nullptr;
-    if (!given || setup.model.upcycles) state.frozen().initialise(threads, static_cast<std::uint64_t>(o.seed));
-    if (!given) return;
-    const auto more = load_frozen(*given, setup, state, base);
-    keep_origin(*given, o, state);
-    notes.insert(notes.end(), more.begin(), more.end());
-  });
-  if (base) check_base(setup.model.processes.world, state, threads, *base);
-  return notes;
 }
 
 bool can_go_back(const TrainingSetup& setup, const std::string& run, std::int64_t back_to) {
@@ -463,22 +409,23 @@ bool can_go_back(const TrainingSetup& setup, const std::string& run, std::int64_
   std::string found;
   comm::together(world, "going back to a checkpoint", [&] {
     if (world.rank() > 0) return;
-    for (const auto& checkpoint : finished_of(run, setup))
+    for (const auto& checkpoint : finished_of(run, setup.options, setup.documents.formats))
       if (checkpoint.iteration <= back_to) found = "yes";
   });
   return !world.broadcast(found, 0, "going back to a checkpoint").empty();
 }
 
-Restored restore_back(TrainingSetup& setup, ModelState& state, const checkpoint::Progress& kept, std::int64_t back_to) {
+Restored restore_back(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder& folder,
+                      const checkpoint::Progress& kept, std::int64_t back_to) {
   Restored out;
   set_aside_after(back_to, setup, kept.run, out.notes);
   state.weights_needed();
   for (const auto& part : state.parts())
     for (const auto& elements : part->shard_elements()) std::fill(elements.begin(), elements.end(), 0.0F);
-  if (!resume_own(setup, state, kept.run, out) || out.progress.iteration > back_to)
+  if (!resume_own(setup, state, threads, {&folder, kept.run}, out) || out.progress.iteration > back_to)
     throw Error(text("the run has no checkpoint of iteration ", std::min(back_to, kept.iteration),
                      " or before to go back to. Give training_config.save_interval"));
-  state.weights_changed();
+  weights_loaded(setup, state, threads, out);
   out.continues = true;
   out.went_back = true;
   out.progress.run = kept.run;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,15 @@ struct Restored {
   std::vector<std::string> notes = {};  ///< messages for the log
   bool continues = false;               ///< it continues the run of the run folder's checkpoints; false: a new run
   bool is_saved = false;                ///< checkpoint_path() of this iteration has this state
-  bool went_back = false;               ///< the run had been further and returned to a checkpoint; see restore_back()
+  bool saved_in_job = false;            ///< RunFolder::saved_in_job() of the checkpoint
+  /// Optimizer state, position in the schedules and loss scale of the checkpoint are not taken: no_load_optim is about
+  /// what the job is given. What it saved itself goes on, if it has them.
+  bool leaves_optimizer = false;
+  bool went_back = false;  ///< the run had been further and returned to a checkpoint; see restore_back()
   /// The base of the frozen parameters, if the checkpoint was saved without them.
   std::optional<checkpoint::FrozenBase> base = {};
-  bool new_adapters = true;  ///< no adapters were read: those of the model begin with their initial values
+  /// The names of the parameters that were read although they would follow from others (Parameter::derive).
+  std::set<std::string> derived = {};
 };
 
 /// Whether the run folder has a checkpoint of the run with id `run` of iteration `back_to` or earlier; damaged ones
@@ -35,7 +41,8 @@ bool can_go_back(const TrainingSetup& setup, const std::string& run, std::int64_
 /// Returns a running run to its newest good checkpoint of iteration `back_to` or earlier; later checkpoints are set
 /// aside. `kept`: the present progress, from which findings, id of the run and start of its data are kept. Collective.
 /// Throws Error if there is no such checkpoint.
-Restored restore_back(TrainingSetup& setup, ModelState& state, const checkpoint::Progress& kept, std::int64_t back_to);
+Restored restore_back(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder& folder,
+                      const checkpoint::Progress& kept, std::int64_t back_to);
 
 /// Brings `state`, and the schedule and loss scaler of `setup`, to the point from which the run continues. Sources, in
 /// this order, as training_config says: the newest good checkpoint of the run folder; load_checkpoint (everything, or
@@ -44,18 +51,9 @@ Restored restore_back(TrainingSetup& setup, ModelState& state, const checkpoint:
 /// null: only training_config decides. Damaged checkpoints are set aside; the notes name them and the number of steps
 /// to repeat. Throws ConfigError if a checkpoint was asked for and none is usable, if it belongs to another model (the
 /// message names the first tensors that differ), or if its schedule differs and no option says which one is valid. With
-/// no_load_optim the optimizer state, schedule and loss scale start from the beginning. Collective.
+/// no_load_optim the optimizer state, schedule and loss scale start from the beginning, unless the job saved the
+/// checkpoint. Collective.
 Restored restore(TrainingSetup& setup, ModelState& state, kernels::Threads& threads, const RunFolder* folder = nullptr);
-
-/// Sets the schedule and loss scaler of `setup` to `position`, which earlier processes left in memory. `step`: the step
-/// on which the ranks have agreed. Throws ConfigError as restore_rates(), and if the run folder has a newer checkpoint.
-/// Collective.
-Restored restore_position(std::int64_t step, const RunPosition& position, TrainingSetup& setup);
-/// Fills the frozen parameters, which the memory of earlier processes does not have: from the run's checkpoint of
-/// iteration `saved_at` (-1: none), else from load_checkpoint, else with initial weights. Returns notes. Throws
-/// ConfigError if none can be read. Collective.
-std::vector<std::string> restore_frozen(const TrainingSetup& setup, ModelState& state, kernels::Threads& threads,
-                                        std::int64_t saved_at, const RunFolder& folder);
 
 /// Returns a sentence for the user: how to resume a run that ends now. `saved`: whether it has a checkpoint.
 std::string how_to_resume(const TrainingOptions& options, bool saved);

@@ -336,6 +336,13 @@ AllFound checkpoints_of_folder(const TrainingOptions& o, const checkpoint::Check
   return all;
 }
 
+AllFound finished_of(const std::string& run, const TrainingOptions& o, const checkpoint::CheckpointFormats& formats) {
+  auto all = checkpoints_of_folder(o, formats);
+  const auto belongs = belongs_to(run);
+  std::erase_if(all, [&](const auto& found) { return !found.unfinished.empty() || !belongs(found.folder); });
+  return all;
+}
+
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_found(const checkpoint::FoundCheckpoint& found,
                                                          const TrainingOptions& options,
                                                          const options::Mappings& mappings) {

@@ -61,6 +61,9 @@ void keep_other_of_format(const TrainingOptions& options, const checkpoint::Chec
 /// unfinished ones last; of one iteration, first that in the format of the run, and last the non-persistent one.
 std::vector<checkpoint::FoundCheckpoint> checkpoints_of_folder(const TrainingOptions& options,
                                                                const checkpoint::CheckpointFormats& formats);
+/// Of these, the finished ones that may belong to the run with id `run`; see belongs_to().
+std::vector<checkpoint::FoundCheckpoint> finished_of(const std::string& run, const TrainingOptions& options,
+                                                     const checkpoint::CheckpointFormats& formats);
 /// Opens one of these, or, of our format, its index alone. Throws DamageError, ConfigError, IoError.
 std::unique_ptr<checkpoint::OpenedCheckpoint> open_found(const checkpoint::FoundCheckpoint& found,
                                                          const TrainingOptions& options,

@@ -151,6 +151,7 @@ std::string new_run_id() {
 
 Json json_of(const RunRecord& record) {
   Json json = {{"run", record.run}, {"jobs", record.jobs}};
+  if (record.began_after >= 0) json["began_after"] = record.began_after, json["taken"] = record.taken;
   if (record.facts.is_object()) json.update(record.facts);
   if (!record.moved_to.empty()) json["load_checkpoint"] = {{"given", record.load_checkpoint}, {"now", record.moved_to}};
   return json;
@@ -162,6 +163,8 @@ RunRecord record_of(const std::string& words) {
     RunRecord record;
     record.run = json.at("run").string();
     record.jobs = json.at("jobs").get<std::map<std::string, std::int64_t>>();
+    record.began_after = json.value("began_after", record.began_after);
+    record.taken = json.value("taken", record.taken);
     if (json.contains("load_checkpoint")) {
       record.load_checkpoint = json["load_checkpoint"].at("given").string();
       record.moved_to = json["load_checkpoint"].at("now").string();
@@ -201,6 +204,16 @@ RunRecord read_record(const fs::path& folder) {
 
 void write_record(const fs::path& folder, const RunRecord& record) {
   write_file_atomic(folder / record_file, json_of(record).sorted().dump(1) + "\n");
+}
+
+/// RunRecord::taken of a start with these options.
+std::string taken_by(const TrainingOptions& o) {
+  std::string all;
+  const auto add = [&all](const char* option) { all += text(all.empty() ? "" : ", ", option); };
+  if (o.no_load_optim) add("no_load_optim");
+  if (!o.load_main_params_from_ckpt.value_or(true)) add("load_main_params_from_ckpt false");
+  if (o.new_dataset) add("new_dataset");
+  return all;
 }
 
 /// Whether a run left checkpoints, damaged ones included.
@@ -326,6 +339,7 @@ RunFolder::RunFolder(const comm::Communicator& world, const TrainingOptions& opt
   known = read_json(world_.broadcast(known.dump(), 0, "the run folder"));
   found_ = record_of(known["record"].dump());
   is_restart_ = known["restart"].get<bool>();
+  if (is_restart_ && found_.taken == taken_by(options_)) began_after_ = found_.began_after;
 }
 
 fs::path RunFolder::given_checkpoint() const {
@@ -373,6 +387,8 @@ std::string RunFolder::take_over(bool continues, const std::string& checkpoint_r
   record.run = continues && !checkpoint_run.empty() ? checkpoint_run : same_run ? found_.run : "";
   if (record.run.empty()) record.run = new_run_id();
   record.jobs = worker::job_starts();
+  record.began_after = began_after_;
+  record.taken = taken_by(options_);
   record.facts = facts;
   fs::path given, source;
   if (options_.load_checkpoint) {
@@ -398,13 +414,25 @@ std::string RunFolder::take_over(bool continues, const std::string& checkpoint_r
   return record.run;
 }
 
-std::string RunFolder::begin(bool continues, const std::string& checkpoint_run, const std::string& recipe,
+std::string RunFolder::begin(bool continues, const checkpoint::Progress& from, const std::string& recipe,
                              const std::function<bool(const std::string& resolved)>& same_recipe, const Json& facts) {
+  began_after_ = began_after_ < 0 ? from.iteration : std::min(began_after_, from.iteration);
   std::string run;
   comm::together(world_, "the run folder", [&] {
-    if (world_.rank() == 0) run = take_over(continues, checkpoint_run, recipe, same_recipe, facts);
+    if (world_.rank() == 0) run = take_over(continues, from.run, recipe, same_recipe, facts);
   });
   return world_.broadcast(run, 0, "the run's id");
+}
+
+void RunFolder::went_back(std::int64_t iteration) {
+  if (iteration >= began_after_) return;
+  began_after_ = iteration;
+  if (world_.rank() > 0) return;
+  own_.began_after = iteration;
+  try {
+    write_record(folder_, own_);
+  } catch (const IoError&) {  // a disk that is full: add_fact() and the next start try again
+  }
 }
 
 void RunFolder::add_fact(const std::string& name, Json fact) {

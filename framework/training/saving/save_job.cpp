@@ -11,12 +11,14 @@
 #include "framework/base/files.h"
 #include "framework/checkpoint/coverage_sum.h"
 #include "framework/comm/together.h"
+#include "framework/log/log.h"
 #include "framework/training/saving/run_hosts.h"
 
 namespace tessera::training {
 namespace {
 
 constexpr const char* saving = "saving";
+const log::Logger saving_logger("checkpoint");
 
 /// Jobs of different iterations have different tags.
 int report_tag_of(std::int64_t iteration) { return (1 << 21) + 2 * static_cast<int>(iteration % (1 << 20)); }
@@ -71,6 +73,23 @@ class OurFiles final : public CheckpointFiles {
 
 }  // namespace
 
+void after_saving(const std::filesystem::path& folder, const std::function<void()>& after) {
+  if (!after) return;
+  try {
+    after();
+  } catch (const std::exception& error) {
+    saving_logger.warning(text(folder.string(), " is saved, but old checkpoints may remain: ", error.what()));
+  }
+}
+
+void with_io_errors(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw IoError(error.what());
+  }
+}
+
 SaveJob::SaveJob(const comm::Communicator& world, SaveTarget target,
                  std::shared_ptr<const checkpoint::StateSnapshot> snapshot)
     : world_(world),
@@ -106,8 +125,10 @@ void SaveJob::begin() {
 }
 
 void SaveJob::begin_in_folder() {
-  if (target_.before) target_.before();
-  target_.files->begin();
+  with_io_errors([&] {
+    if (target_.before) target_.before();
+    target_.files->begin();
+  });
 }
 
 /// Which hosts have a folder in common; of those that do, the first rank of one leads.
@@ -241,7 +262,7 @@ void SaveJob::start(std::function<void()> work) {
   try {
     work_ = std::async(std::launch::async, [this, work = std::move(work)] {
       if (target_.background && !hurries_.load()) thread_ = run_in_background();
-      work();
+      with_io_errors(work);
     });
   } catch (const std::system_error& error) {  // no thread; the other ranks are told as of any failure
     work_ = std::async(std::launch::deferred,
@@ -341,11 +362,11 @@ void SaveJob::commit() {
   if (failure_.rank >= 0) return target_.files->abandon();
   try {
     target_.files->commit(parts_, snapshot_->blobs());
-    if (target_.after) target_.after();
-  } catch (const Error&) {
+  } catch (...) {
     target_.files->abandon();
     throw;
   }
+  after_saving(target_.files->folder(), target_.after);
 }
 
 /// From the parent: whether the job failed and, if it is divided, the parts of all ranks.
@@ -375,9 +396,10 @@ void SaveJob::commit_on_host() noexcept {
   }
   try {
     target_.files->commit(parts_, snapshot_->blobs());
-    if (target_.after) target_.after();
   } catch (const std::exception&) {  // the files stay
+    return;
   }
+  after_saving(target_.files->folder(), target_.after);
 }
 
 }  // namespace tessera::training

@@ -48,14 +48,24 @@ struct SaveTarget {
   std::filesystem::path root;  ///< the checkpoint's folder is <root>/<checkpoint_name(prefix, iteration)>
   std::string prefix;
   std::int64_t iteration = 0;
-  /// Called where CheckpointFiles::begin is, before the temporary folder is created, and after the checkpoint has its
-  /// name. What they throw is an error of the save.
-  std::function<void()> before = {}, after = {};
+  /// Called where CheckpointFiles::begin is, before the temporary folder is created. What it throws is an error of the
+  /// save.
+  std::function<void()> before = {};
+  /// Called where CheckpointFiles::commit is, when the checkpoint has its name: see after_saving().
+  std::function<void()> after = {};
   /// Writes the checkpoint in another format than ours; then `root` and `prefix` are not used.
   std::unique_ptr<CheckpointFiles> files = {};
   bool needs_approval = false;  ///< nothing is committed before SaveJob::approve()
   bool background = false;      ///< the job's threads run at low priority (run_in_background)
 };
+
+/// Calls `after`, which may be null, when the checkpoint in `folder` is saved. What it throws is a warning in the log:
+/// it does not undo the save.
+void after_saving(const std::filesystem::path& folder, const std::function<void()>& after);
+
+/// Calls `work`. A std::filesystem::filesystem_error, of a file or a folder that cannot be looked at, becomes an
+/// IoError, so that a run handles it as any disk that fails.
+void with_io_errors(const std::function<void()>& work);
 
 /// Saves one checkpoint by all ranks of a group, while the calling threads may do other work. The constructor fixes
 /// what is saved and starts a thread that writes this rank's part. When all ranks have written, rank 0 commits the

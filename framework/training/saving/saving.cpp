@@ -123,7 +123,7 @@ void save_alone(const checkpoint::CheckpointFormat& format, const checkpoint::Fo
 /// A step of saving that can fail on some ranks: then it throws IoError on all.
 void attempt(const comm::Communicator& world, const std::function<void()>& work) {
   try {
-    comm::together(world, "saving", work);
+    comm::together(world, "saving", [&] { with_io_errors(work); });
   } catch (const comm::PeerFailed& failed) {
     throw IoError(failed.what());
   }
@@ -300,12 +300,13 @@ void save_held(const checkpoint::CheckpointFormat& format, const TrainingSetup& 
   if (world.size() > 1) {
     save_by_ranks(format, foreign, setup, state, prepare);
   } else {
-    prepare();
-    save_alone(format, foreign, setup, state);
+    with_io_errors([&] {
+      prepare();
+      save_alone(format, foreign, setup, state);
+    });
   }
-  attempt(world, [&] {
-    if (world.rank() == 0) deletion_of_old(setup, progress)();
-  });
+  if (world.rank() == 0)
+    after_saving(checkpoint_path(setup.options, progress.iteration), deletion_of_old(setup, progress));
 }
 
 }  // namespace

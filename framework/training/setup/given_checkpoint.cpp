@@ -269,20 +269,21 @@ std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, 
   if (base) frozen.came_from(std::filesystem::absolute(base->folder()));
   if (frozen.count() == 0) return {};
   const auto& source = base ? *base : given;
+  const bool upcycles = setup.model.upcycles && expert_in(source).empty();  // the run's own checkpoints have experts
   auto ranges = frozen.ranges(StateScope::held);
   const auto every = all_of_model(setup.model, state.weight_ranges());
   std::vector<std::string> notes;
-  if (!setup.model.upcycles) map_frozen(source, state, ranges, notes);
-  if (!setup.model.upcycles && !setup.options.save_frozen_parameters.value_or(true))
+  if (!upcycles) map_frozen(source, state, ranges, notes);
+  if (!upcycles && !setup.options.save_frozen_parameters.value_or(true))
     map_laid_out(
         source, setup, [&](const auto& name) { return !setup.model.trained.trains(name); }, frozen, ranges, notes);
   std::vector<std::string> told;  // by whoever reads the trained ones
   const auto known = expected_in(source, without_new_adapters(source, every), setup, base ? notes : told);
-  if (!setup.model.upcycles) {
+  if (!upcycles) {
     leave_out_lacking(source, setup.options, ranges);
     draw_lacking(source, setup.options, frozen);
   }
-  const auto more = load_weights(source, ranges, known, setup.model.upcycles);
+  const auto more = load_weights(source, ranges, known, upcycles);
   notes.insert(notes.end(), more.begin(), more.end());
   frozen.must_be_finite(source.folder());
   if (base) notes.push_back(text("the frozen parameters are those of ", source.folder().string()));
@@ -344,7 +345,7 @@ void refuse_other_stride(const std::filesystem::path& folder, const checkpoint::
                          const TrainingSetup& setup) {
   const auto stride = setup.data.train_order ? setup.data.train_order->stride() : 0;
   const auto consumed = progress.consumed_samples - progress.data_start;
-  if (setup.options.new_dataset || stride == 0 || consumed % stride == 0) return;
+  if (stride == 0 || consumed % stride == 0) return;
   throw ConfigError(text(folder.string(), ": the run has consumed ", consumed,
                          " samples, and with this dataset_config.dataloader_type "
                          "it can continue only after a multiple of ",

@@ -75,8 +75,8 @@ void map_laid_out(const checkpoint::OpenedCheckpoint& source, const TrainingSetu
                   std::vector<checkpoint::TensorRange>& ranges, std::vector<std::string>& notes);
 
 /// Fills the frozen parameters with those of `given`, or of its base if it was saved without them: maps what can be
-/// mapped, reads the rest. Returns notes; `needed` gets the base that was read. Throws ConfigError if a parameter is in
-/// neither.
+/// mapped, reads the rest. With moe_use_upcycling, those of a dense model are upcycled. Returns notes; `needed` gets
+/// the base that was read. Throws ConfigError if a parameter is in neither.
 std::vector<std::string> load_frozen(const checkpoint::OpenedCheckpoint& given, const TrainingSetup& setup,
                                      ModelState& state, std::optional<checkpoint::FrozenBase>& needed);
 

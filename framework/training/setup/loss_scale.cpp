@@ -45,7 +45,7 @@ void describe(options::Schema<LossScaleOptions>& s) {
 LossScaler::LossScaler(const LossScaleOptions& o, bool fp16) {
   if (o.loss_scale.value_or(0) > 0) {
     kind_ = Kind::constant;
-    state_.scale = static_cast<float>(*o.loss_scale);
+    state_.scale = first_.scale = static_cast<float>(*o.loss_scale);
     return;
   }
   if (!fp16) return;
@@ -61,7 +61,7 @@ LossScaler::LossScaler(const LossScaleOptions& o, bool fp16) {
                            "; min_loss_scale is above 0 and at most loss_scale_value, loss_scale_factor above 1, "
                            "loss_scale_window and hysteresis above 0"));
   kind_ = Kind::dynamic;
-  state_ = {static_cast<float>(first), 0, hysteresis_};
+  state_ = first_ = {static_cast<float>(first), 0, hysteresis_};
   minimum_ = static_cast<float>(o.min_loss_scale);
   growth_ = static_cast<float>(factor);
   backoff_ = static_cast<float>(1 / factor);

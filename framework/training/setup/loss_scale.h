@@ -48,6 +48,8 @@ class LossScaler {
   /// Call it after each step. `overflow`: its gradients contained an infinity or NaN.
   void update(bool overflow);
 
+  /// As before the first step.
+  void begin() { state_ = first_; }
   checkpoint::LossScaleState state() const { return state_; }
   /// Restores a dynamic scale from a checkpoint. A constant scale stays as in the recipe.
   void restore(const checkpoint::LossScaleState& state);
@@ -55,7 +57,7 @@ class LossScaler {
  private:
   enum class Kind { none, constant, dynamic };
   Kind kind_ = Kind::none;
-  checkpoint::LossScaleState state_;
+  checkpoint::LossScaleState state_, first_;
   float minimum_ = 1, growth_ = 2, backoff_ = 0.5;
   double window_ = 0;
   std::int64_t hysteresis_ = 0;

@@ -26,10 +26,9 @@ bool is_of_router(const checkpoint::TensorRange& weight) {
 
 UpcycledWeights::UpcycledWeights(const checkpoint::WeightSource& dense, std::span<const checkpoint::TensorRange> all)
     : dense_(dense) {
-  for (const auto& name : dense_.names())  // a file has names alone, no roles
-    if (name.find(experts) != std::string::npos)
-      throw ConfigError(text("moe_config.moe_use_upcycling: ", dense_.folder().string(), " has experts already: '",
-                             name, "'; leave moe_use_upcycling out, or give the checkpoint of a dense model"));
+  if (const auto name = expert_in(dense_); !name.empty())
+    throw ConfigError(text("moe_config.moe_use_upcycling: ", dense_.folder().string(), " has experts already: '", name,
+                           "'; leave moe_use_upcycling out, or give the checkpoint of a dense model"));
   for (const auto& weight : all) {
     if (weight.role != ParameterRole::expert || of_experts_.count(weight.name) > 0) continue;
     auto there = dense_name(weight.name);
@@ -65,6 +64,12 @@ std::vector<checkpoint::TensorRange> upcycled(std::span<const checkpoint::Tensor
   std::vector<checkpoint::TensorRange> all(weights.begin(), weights.end());
   std::erase_if(all, is_of_router);
   return all;
+}
+
+std::string expert_in(const checkpoint::WeightSource& source) {
+  for (const auto& name : source.names())  // a file has names alone, no roles
+    if (name.find(experts) != std::string::npos) return name;
+  return {};
 }
 
 void refuse_dense(const checkpoint::WeightSource& source, std::span<const checkpoint::TensorRange> weights) {

@@ -41,6 +41,9 @@ class UpcycledWeights final : public checkpoint::WeightSource {
 /// Returns those of `weights` that a dense checkpoint can fill: all except routers, which keep their initial values.
 std::vector<checkpoint::TensorRange> upcycled(std::span<const checkpoint::TensorRange> weights);
 
+/// The name of a weight of an expert in `source`; empty: it is a dense model.
+std::string expert_in(const checkpoint::WeightSource& source);
+
 /// Throws ConfigError that names moe_use_upcycling if a layer of `weights` has experts but the source has a dense
 /// network in that layer.
 void refuse_dense(const checkpoint::WeightSource& source, std::span<const checkpoint::TensorRange> weights);

@@ -73,15 +73,16 @@ void ModelState::initialise(kernels::Threads& threads, std::uint64_t seed) {
   derive_initial(threads, nullptr);
 }
 
-void ModelState::derive_initial(kernels::Threads& threads, const parallel::ProcessGroups* groups) {
+void ModelState::derive_initial(kernels::Threads& threads, const parallel::ProcessGroups* groups,
+                                const std::function<bool(const std::string&)>& is_given) {
   auto all = frozen_.parameters();
   for (const auto& part : parts_)
     for (const auto& range : part->layout().parameters().ranges()) all.push_back(range.parameter);
   bool any = false;
   for (auto* parameter : all) {
     if (!parameter->derive) continue;
-    parameter->derive(threads, groups, parameter->leaf.value.floats());
-    any = true;
+    any = true;  // on all ranks that share them, whatever of them is given: weights_changed() is collective
+    if (!is_given || !is_given(parameter->name)) parameter->derive(threads, groups, parameter->leaf.value.floats());
   }
   if (any) weights_changed();
 }

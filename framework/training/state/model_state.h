@@ -38,9 +38,10 @@ class ModelState {
             const std::function<bool(const std::string&)>& is_given = {});
   /// All parameters of a whole model.
   void initialise(kernels::Threads& threads, std::uint64_t seed);
-  /// Computes the initial values that follow from other parameters (Parameter::derive), which must have theirs.
-  /// Collective, as weights_changed().
-  void derive_initial(kernels::Threads& threads, const parallel::ProcessGroups* groups);
+  /// Computes the initial values that follow from other parameters (Parameter::derive), which must have theirs; not of
+  /// those whose name `is_given` is true for. Collective, as weights_changed().
+  void derive_initial(kernels::Threads& threads, const parallel::ProcessGroups* groups,
+                      const std::function<bool(const std::string&)>& is_given = {});
   void weights_changed();
   /// Also throws as FrozenWeights::require_intact.
   void weights_needed();

@@ -1,6 +1,7 @@
 #include "framework/training/step/reference_cache.h"
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "framework/base/crc32c.h"
@@ -35,8 +36,9 @@ std::filesystem::path unused_name(const std::filesystem::path& folder, const std
 }  // namespace
 
 ReferenceCache::ReferenceCache(const std::filesystem::path& folder, const std::string& process, bool judges,
-                               bool writes, const model::ReferenceScores& scores)
-    : judges_(judges) {
+                               bool writes, const model::ReferenceScores& scores,
+                               std::function<void(const std::string&)> tell)
+    : judges_(judges), tell_(std::move(tell)) {
   if (!judges) return;
   std::filesystem::create_directories(folder);
   for (const auto& file : std::filesystem::directory_iterator(folder))
@@ -48,7 +50,13 @@ void ReferenceCache::add(std::span<const model::ReferenceScores::Entry> entries)
   if (!file_ || entries.empty()) return;
   std::vector<ScoreRecord> records;
   for (const auto& entry : entries) records.push_back({.entry = entry, .crc = crc_of(entry)});
-  file_->write(std::as_bytes(std::span(records)));
+  try {
+    file_->write(std::as_bytes(std::span(records)));
+  } catch (const IoError& error) {
+    file_.reset();  // after part of a record no other is read
+    tell_(text("no more log-probabilities of the reference model are stored, and the run continues without: ",
+               error.what()));
+  }
 }
 
 }  // namespace tessera::training

@@ -1,9 +1,15 @@
 #include "framework/training/step/run_position.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
 namespace tessera::training {
+namespace {
+
+constexpr char before_frozen = '\0';  // which no JSON contains
+
+}  // namespace
 
 static_assert(std::is_trivially_copyable_v<PositionNumbers> && std::is_trivially_copyable_v<StepIntent>);
 
@@ -12,7 +18,9 @@ std::string write_position(const RunPosition& position) {
   std::string bytes(reinterpret_cast<const char*>(&numbers), sizeof numbers);
   bytes += checkpoint::write_progress(position.progress);
   must(bytes.size() <= most_position_bytes, "the position of a run is short");
-  return bytes;
+  if (!position.frozen) return bytes;
+  const auto frozen = before_frozen + checkpoint::write_base(*position.frozen);
+  return bytes.size() + frozen.size() <= most_position_bytes ? bytes + frozen : bytes;
 }
 
 RunPosition read_position(const std::string& bytes) {
@@ -21,7 +29,10 @@ RunPosition read_position(const std::string& bytes) {
   std::memcpy(&numbers, bytes.data(), sizeof numbers);
   RunPosition position;
   static_cast<PositionNumbers&>(position) = numbers;
-  position.progress = checkpoint::read_progress(bytes.substr(sizeof numbers), "the position of the run in memory");
+  const auto end = std::min(bytes.find(before_frozen, sizeof numbers), bytes.size());
+  position.progress = checkpoint::read_progress(bytes.substr(sizeof numbers, end - sizeof numbers),
+                                                "the position of the run in memory");
+  if (end < bytes.size()) position.frozen = checkpoint::read_base(bytes.substr(end + 1));
   return position;
 }
 

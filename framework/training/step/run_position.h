@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
+#include "framework/checkpoint/frozen_base.h"
 #include "framework/checkpoint/progress.h"
 #include "framework/reporting/log_lines.h"
 #include "framework/training/step/step.h"
@@ -25,12 +27,16 @@ struct PositionNumbers {
 /// State of a run after a step, besides its tensors: a later process continues from it as if it were the same process.
 struct RunPosition : PositionNumbers {
   checkpoint::Progress progress;  ///< includes schedule and loss scale
+  /// The checkpoint from which the frozen parameters were read when the run began, and their digest; nothing: they were
+  /// drawn or all are trained, or an older version wrote the position.
+  std::optional<checkpoint::FrozenBase> frozen = {};
 };
 
 /// Maximum size of a stored position, in bytes.
 inline constexpr std::size_t most_position_bytes = 16384;
 
-/// Encodes a position for a process of the same program. Throws BugError if it is too long.
+/// Encodes a position for a process of the same program. Throws BugError if it is too long without RunPosition::frozen,
+/// which is left out if there is no room for it.
 std::string write_position(const RunPosition& position);
 /// Decodes a position. Throws checkpoint::DamageError if `bytes` is not a position.
 RunPosition read_position(const std::string& bytes);

@@ -38,6 +38,26 @@ const std::string sft =
     "model_name_or_path: models/base\ntrust_remote_code: true\nstage: sft\ndo_train: true\nfinetuning_type: lora\n"
     "dataset: talks\ntemplate: qwen\noutput_dir: out\nresume_from_checkpoint: null\nreport_to: none\n";
 
+TEST(LlamaFactory, OnlyAScheduleWithWarmUpWarmsUp) {
+  const auto at = [](const std::string& more, const std::string& option) {
+    const Read one(sft, more);
+    EXPECT_EQ(one.report.problems(), Lines{});
+    return one.at("optimizer_config." + option);
+  };
+  const std::string ratio = "warmup_ratio: 0.1\n", steps = "warmup_steps: 20\n";
+  const std::string constant = "lr_scheduler_type: constant\n", with = "lr_scheduler_type: constant_with_warmup\n";
+  EXPECT_EQ(at(ratio + constant, "lr_decay_style"), "constant");
+  EXPECT_EQ(at(ratio + constant, "lr_warmup_fraction"), "nothing");
+  EXPECT_EQ(at(steps + constant, "lr_warmup_iters"), "nothing");
+  EXPECT_EQ(at(ratio + with, "lr_warmup_fraction"), "0.1");
+  EXPECT_EQ(at(steps + with, "lr_warmup_iters"), "20");
+  EXPECT_EQ(at(ratio, "lr_warmup_fraction"), "0.1") << "the default is linear";
+  const auto notes = Read(sft, ratio + constant).report.notes();
+  EXPECT_TRUE(std::any_of(notes.begin(), notes.end(), [](const auto& note) {
+    return note.find("lr_scheduler_type constant has no warm-up") != std::string::npos;
+  }));
+}
+
 TEST(LlamaFactory, TheExampleForLoraIsTheRunThatItDescribes) {
   const Read one(sft,
                  "lora_rank: 4\nlora_target: all\ncutoff_len: 512\nmax_samples: 1000\npreprocessing_num_workers: 16\n"

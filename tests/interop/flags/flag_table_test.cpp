@@ -52,9 +52,9 @@ TEST(FlagTable, WhatAFlagAlwaysSaysWinsWhereverItStands) {
 
 TEST(Flags, TheirCommandLineBecomesOurRecipe) {
   options::Report report;
-  const auto recipe = megatron().convert(
-      {"--optimizer", "adam", "--adam-beta2", "0.95", "--distributed-backend", "nccl", "--batch-size", "2"},
-      recipe::all_facts({}), report);
+  const auto recipe = megatron().convert({"--optimizer", "adam", "--lr", "1e-3", "--adam-beta2", "0.95",
+                                          "--distributed-backend", "nccl", "--batch-size", "2"},
+                                         recipe::all_facts({}), report);
   EXPECT_EQ(value_at(recipe, "optimizer_config.optimizer_type").scalar, "adamw");
   EXPECT_EQ(text(value_at(recipe, "optimizer_config.betas")), "[0.9, 0.95]");
   EXPECT_EQ(text(value_at(recipe, "optimizer_config.weight_decay")), "0.01");  // not given: their default
@@ -64,7 +64,8 @@ TEST(Flags, TheirCommandLineBecomesOurRecipe) {
 
 TEST(Flags, AFlagForAnotherTypeIsNotedNotPassedOn) {
   options::Report report;
-  const auto recipe = megatron().convert({"--adam-beta2", "0.9", "--optimizer", "sgd"}, recipe::all_facts({}), report);
+  const auto recipe =
+      megatron().convert({"--lr", "1e-3", "--adam-beta2", "0.9", "--optimizer", "sgd"}, recipe::all_facts({}), report);
   EXPECT_EQ(recipe.at("optimizer_config.betas"), nullptr);
   EXPECT_EQ(text(value_at(recipe, "optimizer_config.sgd_momentum")), "0.9");
   EXPECT_EQ(report.notes(), Lines{"--adam-beta2: betas has no effect with optimizer_type sgd"});

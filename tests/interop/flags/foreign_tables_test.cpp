@@ -54,11 +54,78 @@ TEST(ForeignTables, EveryRowLeadsToOptionsThatExist) {
   }
 }
 
+/// A checkpoint says in its arguments what the flags said: what changes the model there must not be lost.
+TEST(ForeignTables, EveryFlagOfTheModelIsAnArgumentWithARowOrNamedAsWithoutEffect) {
+  const auto table = options::Mappings().table("arguments/megatron.yaml");
+  const auto *config = table.find("config"), *harmless = table.find("without_effect");
+  ASSERT_TRUE(config != nullptr && harmless != nullptr);
+  const auto is_harmless = [&](const std::string& name) {
+    for (const auto& kind : harmless->fields)
+      for (const auto& item : kind.value.items) {
+        const auto& word = item.scalar;
+        const bool begins = word.ends_with('*') && name.starts_with(word.substr(0, word.size() - 1));
+        if (begins || word == name) return true;
+      }
+    return false;
+  };
+  int count = 0;
+  for (const std::string name : {flags::FlagTable::usual, "megatron@main", "mindspeed-llm"}) {
+    const auto all = flags::FlagTable::named(name, options::Mappings());
+    for (const auto& row : all.rows()) {
+      const bool of_model = row.to.starts_with("model_config.") || row.to.starts_with("moe_config.");
+      const bool refused = row.kind == flags::FlagRow::Kind::refused && !row.why.starts_with("Megatron-LM no longer");
+      if (!of_model && !refused) continue;
+      ++count;
+      EXPECT_TRUE(config->find(row.dest) != nullptr || is_harmless(row.dest))
+          << name << " " << row.flag << ": mappings/arguments/megatron.yaml does not have " << row.dest;
+    }
+  }
+  EXPECT_GT(count, 400);
+  const auto known = every_key();
+  const auto expect_known = [&](const std::string& option) {
+    EXPECT_TRUE(known.count(option.substr(0, option.find('[')))) << "mappings/arguments/megatron.yaml: to " << option;
+  };
+  for (const auto& [argument, row] : config->fields) {
+    const auto* to = row.find("to");
+    if (to == nullptr) continue;
+    if (to->kind == options::Value::Kind::scalar) expect_known(to->scalar);
+    for (const auto& branch : to->fields) expect_known(branch.value.scalar);
+  }
+}
+
 // A table whose model or data are those of a folder or file has no whole run without it.
 TEST(ForeignTables, TheirDefaultsPassOurLimits) {
   for (const auto& name : names) {
     if (name == "llama-factory" || name == "torchtune" || name == "mindspeed-mm") continue;
     EXPECT_EQ(complaints(flags::FlagTable::named(name, options::Mappings()), {}), Lines{}) << name;
+  }
+}
+
+TEST(ForeignTables, ProgramsThatDividePositionsAreToldApart) {
+  const auto read = [](const std::string& program, const std::string& factor) {
+    options::Report report;
+    const auto table = flags::FlagTable::named(program, options::Mappings());
+    auto converted = table.convert(one_flag("--rotary-seq-len-interpolation-factor", factor), facts(), report);
+    return std::pair(converted.flags.at(0).status,
+                     text_at(converted.recipe, "model_config.rotary_seq_len_interpolation_factor"));
+  };
+  using Status = flags::FlagStatus;
+  EXPECT_EQ(read("pai-megatron-patch", "4"), std::pair(Status::mapped, std::string("4")));
+  EXPECT_EQ(read("mindspeed-llm", "1"), std::pair(Status::mapped, std::string("nothing")));
+  EXPECT_EQ(read("mindspeed-llm", "4"), std::pair(Status::refused, std::string("nothing")));
+  EXPECT_EQ(read("megatron", "4"), std::pair(Status::ignored, std::string("nothing")));
+}
+
+TEST(ForeignTables, AMissingLearningRateIsNoted) {
+  for (const auto* program : {"megatron", "mindspeed-llm", "pai-megatron-patch"}) {
+    const auto table = flags::FlagTable::named(program, options::Mappings());
+    options::Report report;
+    (void)table.convert(without(small_run(), "--lr"), facts(), report);
+    EXPECT_EQ(report.notes(),
+              Lines{"--lr not given: Megatron-LM stops without it; the learning rate is Tessera's default"});
+    options::Report other;
+    (void)table.convert(small_run(), facts(), other);
+    EXPECT_EQ(other.notes(), Lines{});
   }
 }
 

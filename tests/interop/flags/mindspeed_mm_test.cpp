@@ -398,8 +398,7 @@ TEST(TowerStages, EveryLayoutOfATowerBeforeATextModelIsAdded) {
 }
 
 TEST(MindSpeedMm, AScriptInItsFlagsIsNotWritten) {
-  const auto recipe = megatron_recipe(small_run());
-  EXPECT_THROW(flags::write_flags(recipe, mm_table(), facts(), {}), ConfigError);
+  EXPECT_THROW(flags::write_flags(recipe_of(megatron_recipe(small_run())), mm_table(), {}), ConfigError);
 }
 
 }  // namespace

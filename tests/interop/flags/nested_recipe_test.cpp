@@ -24,7 +24,7 @@ recipe::Recipe read_file(const std::string& file, const Lines& sets, options::Re
 
 /// The recipe that `words` are, with what is wrong.
 options::Value flat(const std::string& words, options::Report& report) {
-  return flags::read_nested(options::parse_yaml(words, "nested.yaml"), options::Mappings(), report);
+  return flags::read_nested(options::parse_yaml(words, "nested.yaml"), options::Mappings(), facts(), report);
 }
 
 TEST(NestedRecipe, ThePanguRecipeLoadsUnchangedAndFitsItsThirtyTwoRanks) {
@@ -177,6 +177,45 @@ TEST(FlatRecipeOfCoreMs, ItsWordsAndDefaultsHold) {
   EXPECT_EQ(text_at(recipe, "model_config.mlp_has_bias"), "true");
   ASSERT_FALSE(report.notes().empty());
   EXPECT_EQ(report.notes().at(0).find("flat.yaml"), 0u);
+}
+
+/// A flat recipe of theirs with `more`, converted.
+options::Value core_ms(const std::string& more) {
+  options::Report report;
+  const auto words = "dataset_config: {eod_id: 1, batch_size: 1}\n" + more;
+  auto tree = flags::read_any(options::parse_yaml(words, "flat.yaml"), options::Mappings(), facts(), report).recipe;
+  EXPECT_EQ(report.problems(), Lines{}) << more;
+  return tree;
+}
+
+TEST(FlatRecipeOfCoreMs, TheirDefaultsHoldWhereTheyMatter) {
+  const auto style = [](const std::string& optimizer, const char* name) {
+    return text_at(core_ms("optimizer_config: {" + optimizer + "}\n"), std::string("optimizer_config.") + name);
+  };
+  const std::string rate = "learning_rate_scheduler_kwargs: {warmup_steps: 3";
+  EXPECT_EQ(style(rate + "}", "lr_decay_style"), "cosine");
+  EXPECT_EQ(style(rate + ", use_cosine: false}", "lr_decay_style"), "linear");
+  EXPECT_EQ(style("learning_rate_scheduler_kwargs: null", "lr_decay_style"), "constant");
+  EXPECT_EQ(style(rate + "}, lr_decay_style: linear", "lr_decay_style"), "linear");
+  EXPECT_EQ(style("lr_decay_style: WSD", "lr_wsd_decay_style"), "linear");
+  EXPECT_EQ(style("lr_decay_style: WSD, lr_wsd_decay_style: cosine", "lr_wsd_decay_style"), "cosine");
+  EXPECT_EQ(style("lr_decay_style: cosine", "lr_wsd_decay_style"), "nothing");
+  const auto balance = [](const std::string& more) {
+    return text_at(core_ms(more), "moe_config.moe_router_load_balancing_type");
+  };
+  EXPECT_EQ(balance("moe_config: {num_experts: 4, moe_aux_loss_coeff: 0.1}\n"), "none");
+  EXPECT_EQ(balance("model_config: {num_experts: 4}\n"), "none");
+  EXPECT_EQ(balance("moe_config: {num_experts: 4, moe_router_load_balancing_type: aux_loss}\n"), "aux_loss");
+  EXPECT_EQ(balance(""), "nothing");
+}
+
+TEST(FlatRecipeOfCoreMs, ANameThatLooksLikeANumberIsKept) {
+  const auto tree = core_ms(
+      "training_config: {output_dir: \"2024_01_05\", prefix: '7_1', train_iters: 1_000, bucket_size: 40_000_000}\n");
+  EXPECT_EQ(text_at(tree, "training_config.output_dir"), "2024_01_05");
+  EXPECT_EQ(text_at(tree, "training_config.prefix"), "7_1");
+  EXPECT_EQ(text_at(tree, "training_config.bucket_size"), "40000000");
+  EXPECT_EQ(text_at(tree, "training_config.train_iters"), "1000");
 }
 
 TEST(FlatRecipeOfCoreMs, ATestOfTheirOptimizerConverts) {

@@ -97,6 +97,14 @@ TEST_F(RecipeWriter, WhatTheBaseSaysAndTheSourceLeavesOutIsAnswered) {
             "model_config:\n  vocab_size: null\n");
 }
 
+TEST_F(RecipeWriter, EveryGroupOfTheBaseIsAnswered) {
+  auto tree = options::parse_yaml("model_config: {num_layers: 2}\n", "t");
+  const auto base = options::parse_yaml("moe_config: {moe_ffn_hidden_size: 8, moe_router_topk: 6}\n", "b");
+  flags::answer_base(tree, base, facts());
+  EXPECT_EQ(value_at(tree, "moe_config.moe_ffn_hidden_size").kind, options::Value::Kind::none);
+  EXPECT_EQ(value_at(tree, "moe_config.moe_router_topk").scalar, "2");
+}
+
 TEST_F(RecipeWriter, WhatAScriptDoesNotKnowGetsAName) {
   options::Value tree;
   tree.set("optimizer_config.learning_rate", options::Value::of("$3", {}));

@@ -225,6 +225,7 @@ const std::vector<std::pair<const char*, Lines>>& ways() {
       {"O4", {o + "lr_decay_style=WSD"}},
       {"MP1", {t + "bf16=true", t + "fp16=true"}},
       {"MP6", {m + "fp16_lm_cross_entropy=true"}},
+      {"MP9", {t + "fp16=true", t + "loss_scale_value=1", t + "min_loss_scale=2"}},
       {"REC2", {m + "recompute_granularity=selective", m + "recompute_num_layers=1"}},
       {"REC3", {m + "recompute_granularity=full"}},
       {"REC3", {m + "recompute_granularity=full", m + "recompute_method=uniform", m + "recompute_num_layers=0"}},
@@ -338,6 +339,15 @@ TEST(Rules, OfARecipeAreBrokenEachByARecipe) {
     const auto broken = broken_by_settings(settings);
     EXPECT_TRUE(broken.count(rule)) << rule << " holds with " << settings[0]
                                     << "; broken: " << (broken.empty() ? "none" : *broken.begin());
+  }
+}
+
+TEST(Rules, OnlyADynamicLossScaleHasAMinimum) {
+  const Lines low = {t + "loss_scale_value=1", t + "min_loss_scale=2"};
+  for (const auto& more : {Lines{}, Lines{t + "bf16=true"}, Lines{t + "fp16=true", t + "loss_scale=8"}}) {
+    auto settings = low;
+    settings.insert(settings.end(), more.begin(), more.end());
+    EXPECT_EQ(broken_by_settings(settings), std::set<std::string>{});
   }
 }
 

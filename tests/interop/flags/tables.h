@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "framework/interop/flags/flag_table.h"
+#include "framework/options/embedded.h"
 #include "framework/options/report.h"
 #include "framework/options/same.h"
+#include "framework/options/yaml.h"
 #include "framework/recipe/recipe.h"
 
 // What tests of the tables of flags share.
@@ -104,6 +107,51 @@ inline void expect_same(const recipe::Recipe& a, const recipe::Recipe& b) {
     for (const auto& field : options.fields)
       EXPECT_TRUE(options::same(field.value, *b.resolved.at(group)->find(field.name)))
           << field.name << ": " << field.value << " became " << *b.resolved.at(group)->find(field.name);
+}
+
+/// The value of an option, or its derived default.
+inline options::Value effective(const recipe::Recipe& recipe, const std::string& path) {
+  const auto* value = recipe.resolved.at(path);
+  const auto derived = recipe.derived(path);
+  if (derived && !derived->value.empty()) return options::Value::of(derived->value, {});
+  return value ? *value : options::Value{};
+}
+
+/// Whether both make the same run: a derived default that is written is the same as null. Options in `except` may
+/// differ.
+inline void expect_same_run(const recipe::Recipe& a, const recipe::Recipe& b, const std::string& what,
+                            const std::set<std::string>& except = {}) {
+  for (const auto& [group, options] : a.resolved.fields)
+    for (const auto& field : options.fields) {
+      const auto path = group + "." + field.name;
+      EXPECT_TRUE(except.count(path) || options::same(effective(a, path), effective(b, path)))
+          << what << ": " << path << " " << effective(a, path) << " became " << effective(b, path);
+    }
+}
+
+/// The models of configs/models/ without images: "models/llama2_7b.yaml" and its text.
+inline std::map<std::string, std::string> models_of_text() {
+  std::map<std::string, std::string> all;
+  for (const auto& file : options::embedded_configs()) {
+    const std::string name(file.name), words(file.text);
+    if (name.rfind("models/", 0) == 0 && std::count(name.begin(), name.end(), '/') == 1 &&
+        words.find("use_visual_encoder") == std::string::npos)
+      all.emplace(name, words);
+  }
+  return all;
+}
+
+/// A short run of one of them, with `more` laid over it.
+inline recipe::Recipe run_of_model(const std::string& name, const std::string& more) {
+  const std::string run =
+      "training_config: {training_iters: 9, output_dir: out}\n"
+      "optimizer_config: {learning_rate: 1e-4}\n"
+      "dataset_config: {dataset_type: mock, batch_size: 1, tokenizer_type: HuggingFaceTokenizer, tokenizer_model: "
+      "there}\n"
+      "model_config: {vocab_size: null}\n";
+  auto tree = options::parse_yaml(models_of_text().at(name), name);
+  for (const auto& words : {run, more}) tree.lay(options::parse_yaml(words, "run.yaml"));
+  return recipe_of(tree);
 }
 
 /// A flag, or a key of a file, with one word or none.

@@ -54,6 +54,33 @@ TEST(YamlArguments, TheActivationIsTheOneThatSuchAFileMakes) {
   EXPECT_TRUE(report.good());
 }
 
+TEST(YamlArguments, NamesOfTheCommandLineDoNotChooseTheActivation) {
+  options::Report report;
+  const auto act = [&](const std::string& word, const std::string& more) {
+    return text_at(read(layer + "  activation_func: " + word + "\n" + more, report), "model_config.hidden_act");
+  };
+  EXPECT_EQ(act("gelu", "swiglu: True\n"), "gelu_erf");
+  EXPECT_EQ(act("gelu", "squared_relu: True\n"), "gelu_erf");
+  EXPECT_EQ(act("swiglu", "swiglu: False\nsquared_relu: True\n"), "swiglu");
+  EXPECT_EQ(report.problems(), Lines{});
+}
+
+TEST(YamlArguments, TheNumberOfQueryGroupsAloneSaysWhetherHeadsShareThem) {
+  options::Report report;
+  const auto groups = [&](const std::string& inside, const std::string& more) {
+    const auto tree = read(layer + inside + more, report);
+    const auto shares = text_at(tree, "model_config.group_query_attention");
+    return shares == "true" ? text_at(tree, "model_config.num_query_groups") : shares;
+  };
+  const std::string off = "group_query_attention: False\n", on = "group_query_attention: True\n";
+  EXPECT_EQ(groups("  num_query_groups: 2\n", ""), "2");
+  EXPECT_EQ(groups("  num_query_groups: 1\n", off), "1");
+  EXPECT_EQ(groups("  num_query_groups: null\n", off), "false");
+  EXPECT_EQ(groups("  num_query_groups: null\n", on), "false");
+  EXPECT_EQ(groups("", on), "false");
+  EXPECT_EQ(report.problems(), Lines{});
+}
+
 TEST(YamlArguments, ANameInTheWrongGroupIsTold) {
   options::Report report;
   read(layer + "  lr: 1e-3\nmodel_parallel:\n  ffn_hidden_size: 32\nbf16: true\n", report);

@@ -26,6 +26,54 @@ TEST_F(ExpertConfig, NumbersAndWindowsOfOtherFamiliesGoOutAsTheyCameIn) {
                    "of the 16 channels of a head are 9 with rotary positions; an even number was expected"));
 }
 
+/// Dynamic scaling begins beyond max_position_embeddings, so that it is no option here.
+TEST_F(ExpertConfig, DynamicScalingOfInternLM2GoesOutAsItCameIn) {
+  const auto internlm2 = [&](const LibraryJson& scaling, const std::vector<std::string>& sets = {}) {
+    auto json = config_of("llama");
+    json["model_type"] = "internlm2";
+    json["bias"] = false;
+    json["rope_theta"] = 10000.0;
+    json["rope_scaling"] = scaling;
+    json.erase("rope_parameters");
+    const auto recipe = recipe::imported_recipe(hugging_face::recipe_with(read(json)), sets, {});
+    return LibraryJson::parse(hugging_face::write_hugging_face_config(
+        hugging_face::whole_model_config(recipe, 96), "internlm2", DType::float32, json.dump(), mappings));
+  };
+  const LibraryJson dynamic = {{"type", "dynamic"}, {"factor", 2.0}};
+  EXPECT_EQ(internlm2(dynamic)["rope_scaling"], dynamic);
+  EXPECT_FALSE(internlm2(nullptr).contains("rope_scaling"));
+  const auto linear = internlm2(dynamic, {"model_config.rotary_seq_len_interpolation_factor=4"})["rope_scaling"];
+  EXPECT_EQ(linear["factor"], 4.0);
+  EXPECT_FALSE(linear.dump().find("dynamic") != std::string::npos) << linear;
+}
+
+TEST_F(ExpertConfig, DropoutIsNotAppliedToTheEmbeddingWhereTransformersDoesNot) {
+  for (const auto& [family, key] : {std::pair("bloom", "hidden_dropout"), std::pair("phi3", "resid_pdrop")}) {
+    auto json = config_of(family);
+    json[key] = 0.25;
+    const auto config = read(json);
+    EXPECT_EQ(said(config, "hidden_dropout_rate"), "0.25") << family;
+    EXPECT_EQ(said(config, "embedding_dropout_rate"), "0") << family;
+  }
+}
+
+TEST_F(ExpertConfig, TheRowOfThePaddingTokenIsThatOfTransformers) {
+  const auto padding = [&](const std::string& family, const LibraryJson& token) {
+    auto json = config_of(family);
+    json["pad_token_id"] = token;
+    return said(read(json), "embedding_padding_token");
+  };
+  for (const auto* family : {"llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "deepseek_v2",
+                             "deepseek_v3", "gpt_oss", "gemma"}) {
+    EXPECT_EQ(padding(family, 7), "7") << family;
+    EXPECT_EQ(padding(family, nullptr), "nothing") << family;
+    EXPECT_EQ(goes_out(family, [](LibraryJson& c) { c["pad_token_id"] = 7; })["pad_token_id"], 7) << family;
+  }
+  EXPECT_EQ(padding("llama", -1), "nothing");
+  EXPECT_EQ(goes_out("llama", [](LibraryJson& c) { c["pad_token_id"] = -1; })["pad_token_id"], -1);
+  EXPECT_EQ(padding("gpt2", 7), "nothing");
+}
+
 /// Transformers 4 takes rope_scaling with three keys alone, 5 takes it before rope_parameters.
 TEST_F(ExpertConfig, LongropeGoesOutInTheSpellingsOfBothVersions) {
   const auto plain = goes_out("phi3_longrope", [](LibraryJson&) {});

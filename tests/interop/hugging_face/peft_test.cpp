@@ -162,6 +162,17 @@ TEST_F(PeftTest, UnknownKeysThatSayNothingAreAccepted) {
   EXPECT_EQ(parse_peft_config("{}", "a.json", mappings).lora_config.find("lora_alpha")->scalar, "8");
 }
 
+TEST_F(PeftTest, OneLayerMayBeANumberOrAList) {
+  const auto layers = [&](const std::string& given) {
+    const auto config = parse_peft_config(text(R"({"layers_to_transform": )", given, "}"), "a.json", mappings);
+    const auto* value = config.lora_config.find("layers_to_transform");
+    return value == nullptr ? "nothing" : text(*value);
+  };
+  EXPECT_EQ(layers("0"), "[0]");
+  EXPECT_EQ(layers("[1, 2]"), "[1, 2]");
+  EXPECT_EQ(layers("null"), "nothing");
+}
+
 TEST_F(PeftTest, ModulesToSaveAreAllWhoseNamesEndAlike) {
   const auto folder = changed("llama_qv", [](auto& tensors) {
     static float ones[32];

@@ -141,6 +141,14 @@ TEST_F(QuantisedFolder, IsMadeOnceForTheSameWeights) {
   EXPECT_EQ(notes_.size(), 2U);
 }
 
+TEST_F(QuantisedFolder, HasNoIndexOfTheFilesOfItsSource) {
+  fs::copy(nf4_data / "hf_bf16", "base");
+  std::ofstream("base/model.safetensors.index.json") << R"({"weight_map": {}})";
+  const auto out = make("base");
+  EXPECT_TRUE(fs::exists(out / "config.json"));
+  EXPECT_FALSE(fs::exists(out / "index.json"));
+}
+
 TEST_F(QuantisedFolder, IsNotMadeOfNumbersThatAreNotFinite) {
   const checkpoint::SafetensorsReader files(nf4_data / "hf_bf16");
   std::map<std::string, Tensor> tensors;

@@ -139,6 +139,17 @@ TEST_F(VisionFolder, WhatIsWrittenForTransformersIsReadBackAsTheSameModelAndWeig
 }
 
 /// What `tessera merge` compares must depend on all weights, those of the tower too.
+TEST_F(VisionFolder, RotaryOptionsThatTheFamilyCannotSayAreNotLeftOut) {
+  const hugging_face::HuggingFaceModel model("hf", mappings_);
+  for (const std::string option : {"rotary_interleaved", "rotary_seq_len_interpolation_factor"}) {
+    const auto value = option == "rotary_interleaved" ? "true" : "2";
+    const auto recipe = recipe::imported_recipe(model.recipe(), {text("model_config.", option, "=", value)}, {});
+    const auto story =
+        story_of([&] { hugging_face::family_that_fits(recipe, tiny_.vocabulary, {"qwen2_vl"}, {}, mappings_); });
+    EXPECT_TRUE(says(story, text(option, " is ", value, ", there it would be"))) << story;
+  }
+}
+
 TEST_F(VisionFolder, TheLogitsThatAreComparedAfterAMergeDependOnEveryTower) {
   const hugging_face::HuggingFaceModel model("hf", mappings_);
   for (const std::int64_t longest : {32, 4}) {

@@ -327,6 +327,24 @@ TEST_F(MegatronDistSave, KeysAreThoseOfMegatron) {
   EXPECT_EQ(keys.extra_state("output_layer.weight"), "");
 }
 
+TEST_F(MegatronDistSave, WeightsWithALearningRateOfTheirOwnAreInAGroupOfTheirOwn) {
+  std::mt19937 draw(1);
+  const DrawnModel form;
+  const auto groups_with = [&](const char* rate) {
+    auto recipe = recipe_of(form);
+    if (rate != nullptr) recipe.set("optimizer_config.decoupled_lr", options::Value::of(rate, {}));
+    const auto about = megatron_save("run", {.iteration = 7, .updates = 6}, recipe, DType::float32, mappings);
+    const torch::TorchFile common(save(about, model(form), draw) / "common.pt");
+    std::vector<std::pair<bool, double>> all;
+    for (const auto* group : common.root().find("optimizer")->find("param_groups")->items)
+      all.emplace_back(group->find("is_decoupled_lr")->flag, group->find("wd_mult")->real);
+    return all;
+  };
+  using Groups = std::vector<std::pair<bool, double>>;
+  EXPECT_EQ(groups_with(nullptr), (Groups{{false, 1}, {false, 0}}));
+  EXPECT_EQ(groups_with("0.25"), (Groups{{true, 1}, {false, 1}, {false, 0}}));
+}
+
 TEST_F(MegatronDistSave, AnUnfinishedSaveLeavesTheLastCheckpoint) {
   std::mt19937 draw(1);
   const DrawnModel form;

@@ -1,4 +1,6 @@
 // Which of the folders in Megatron-LM's --save is a checkpoint, which one is loaded, and what is told of the tracker.
+#include "framework/interop/megatron/megatron_folders.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,6 +12,7 @@
 #include "framework/interop/megatron/megatron.h"
 #include "framework/interop/megatron/megatron_dist_format.h"
 #include "tests/own_folder.h"
+#include "tests/story.h"
 
 namespace tessera {
 namespace {
@@ -60,6 +63,24 @@ TEST_F(MegatronFolders, TheNewestOfAllFormatsComesFirstAndUnfinishedOnesLast) {
   EXPECT_EQ(all, (std::vector<std::string>{
                      "30 torch_dist", "20 torch", "10 torch", "60 torch_dist: it has no .metadata",
                      "50 torch_dist: it has no metadata.json", "40 torch: mp_rank_01 has no model_optim_rng.pt"}));
+}
+
+TEST_F(MegatronFolders, ACheckpointIsPublishedAlsoWhereItsTrackerCannotBeWritten) {
+  checkpoint::ForeignSave save;
+  save.root = "save";
+  save.iteration = 5;
+  megatron::begin_folder(save);
+  put("iter_0000005_tmp/mp_rank_00/model_optim_rng.pt");
+  put("latest_checkpointed_iteration.txt/in the way");
+  try {
+    megatron::publish(save);
+    FAIL() << "nothing is told of the tracker";
+  } catch (const IoError& error) {
+    EXPECT_TRUE(says(error.what(), "save/iter_0000005 is complete, but ")) << error.what();
+    EXPECT_TRUE(says(error.what(), "latest_checkpointed_iteration.txt")) << error.what();
+  }
+  EXPECT_EQ(newest(), "iter_0000005");
+  EXPECT_FALSE(fs::exists("save/iter_0000005_tmp"));
 }
 
 TEST_F(MegatronFolders, WhatTheTrackerNamesIsLoadedIfItIsWhole) {

@@ -7,6 +7,7 @@
 #include "framework/base/json.h"
 #include "framework/checkpoint/copy_converted.h"
 #include "framework/interop/megatron/megatron_arguments.h"
+#include "framework/interop/torch/torch_file.h"
 #include "framework/model/moe_options.h"
 #include "tests/interop/megatron/floats.h"
 #include "tests/interop/megatron/save.h"
@@ -149,6 +150,32 @@ TEST_F(MegatronTest, WhatIsSavedReadsBackTheSame) {
       EXPECT_EQ(text(again.recipe()), text(source.recipe()));
     }
   }
+}
+
+/// Megatron-LM makes such groups, and finds those of a checkpoint by their number and order.
+TEST_F(MegatronTest, WeightsWithALearningRateOfTheirOwnAreInAGroupOfTheirOwn) {
+  const megatron::MegatronCheckpoint source(recorded, mappings);
+  const auto ranges = everything(source);
+  auto recipe = source.recipe();
+  recipe.set("optimizer_config.decoupled_lr", options::Value::of("0.25", {}));
+  recipe.set("optimizer_config.decoupled_min_lr", options::Value::of("0.05", {}));
+  const auto folder = save_megatron("apart", *source.progress(), ranges, recipe, DType::float32, mappings);
+  const torch::TorchFile file(folder / "mp_rank_00/model_optim_rng.pt");
+  const auto* groups = file.root().find("optimizer")->find("param_groups");
+  ASSERT_EQ(groups->items.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(groups->items[i]->find("is_decoupled_lr")->flag, i == 0) << i;
+  const auto& own = *groups->items[0];
+  EXPECT_EQ(own.find("params")->items.size(), 1U) << "the embedding, to which the output layer is tied";
+  EXPECT_EQ(own.find("max_lr")->real, 0.25);
+  EXPECT_EQ(own.find("min_lr")->real, 0.05);
+  EXPECT_EQ(own.find("wd_mult")->real, 1);
+  EXPECT_EQ(groups->items[1]->find("max_lr")->real, source.progress()->schedule->max_lr);
+  const megatron::MegatronCheckpoint again("apart", mappings);
+  for (const auto& range : ranges) {
+    const auto expected = range.tensor.floats();
+    EXPECT_EQ(floats(again, range.name), std::vector<float>(expected.begin(), expected.end())) << range.name;
+  }
+  EXPECT_EQ(text(*again.recipe().at("optimizer_config.decoupled_lr")), "0.25");
 }
 
 TEST_F(MegatronTest, OtherFormatsAreRefusedByName) {
