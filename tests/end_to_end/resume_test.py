@@ -234,6 +234,12 @@ class AsItBegan(Launching):
             self.tessera("train", "tiny.yaml", *sets(output_dir="phases", **options), environment={"SLURM_JOB_ID": "7", **count})
         self.assertEqual(self.metrics("calm"), self.metrics("phases"))
 
+    def test_a_requeued_job_that_saves_no_optimizer_state_begins_it_anew(self):
+        for exit_interval, count in ((4, {}), (8, {"SLURM_RESTART_COUNT": "1"})):
+            told = self.tessera("train", "tiny.yaml", *sets(output_dir="bare", exit_interval=exit_interval, no_save_optim="true", no_load_optim="true"),
+                                environment={"SLURM_JOB_ID": "7", **count})
+        self.assertIn("resuming from bare/checkpoints/network_iter_0000004", told)
+
     def test_tensors_that_the_checkpoint_lacks_have_their_initial_values_again(self):
         self.after_four_steps("calm", "back", "straight", "damaged")
         self.train("calm", *self.MORE_TENSORS, iterations_to_skip="[5]")
