@@ -240,6 +240,15 @@ class AsItBegan(Launching):
                                 environment={"SLURM_JOB_ID": "7", **count})
         self.assertIn("resuming from bare/checkpoints/network_iter_0000004", told)
 
+    def test_data_that_go_on_are_read_in_an_order_that_can_go_on(self):
+        """The samples of a cyclic loader depend on the batch size; new_dataset is about the data with which the job began."""
+        cyclic = ["--set", "dataset_config.dataloader_type=cyclic", "--set", "optimizer_config.override_opt_param_scheduler=true",
+                  *sets(output_dir="cyclic", new_dataset="true")]
+        for batch, count, code in ((4, {}, 0), (5, {"SLURM_RESTART_COUNT": "1"}, 2)):
+            told = self.tessera("train", "tiny.yaml", *cyclic, *sets(exit_interval=4), "--set", f"dataset_config.batch_size={batch}",
+                                environment={"SLURM_JOB_ID": "7", **count}, code=code)
+        self.assertIn("the run has consumed 16 samples", told)
+
     def test_tensors_that_the_checkpoint_lacks_have_their_initial_values_again(self):
         self.after_four_steps("calm", "back", "straight", "damaged")
         self.train("calm", *self.MORE_TENSORS, iterations_to_skip="[5]")
