@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -29,6 +30,9 @@ std::string label_text(std::string_view words) {
   }
   return out;
 }
+
+/// A character of a key in the name of a gauge.
+char shown(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_'; }
 
 std::string_view value_text(std::string_view json) {
   return json == "null" ? "NaN" : json == "true" ? "1" : json == "false" ? "0" : json;
@@ -65,7 +69,8 @@ void PrometheusFile::write() {
   for (const auto& pair : values_) {  // Clang 14 captures no names of a structured binding
     const std::string_view key = pair.first, json = pair.second;
     name_ = "tessera_";
-    for (const char c : key) name_ += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+    for (const char c : key) name_ += shown(c);
+    add_number(earlier_with_name_of(key) + 1);
     add_type();
     if (json.front() != '[') {
       add_sample(json);
@@ -85,6 +90,20 @@ void PrometheusFile::write() {
   if (replace() || complaint_[0] != 0) return;
   std::snprintf(complaint_, sizeof complaint_, "%.150s: could not be written (%s); training continues", path_.c_str(),
                 std::strerror(errno));
+}
+
+std::size_t PrometheusFile::earlier_with_name_of(std::string_view key) const {
+  const auto same = [](char a, char b) { return shown(a) == shown(b); };
+  std::size_t count = 0;
+  for (auto at = values_.begin(); at->first != key; ++at)
+    count += std::ranges::equal(std::string_view(at->first), key, same) ? 1 : 0;
+  return count;
+}
+
+void PrometheusFile::add_number(std::size_t number) {
+  if (number == 1) return;
+  char digits[24];
+  name_.append("_").append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
 }
 
 void PrometheusFile::add_type() { content_.append("# TYPE ").append(name_).append(" gauge\n"); }
