@@ -151,6 +151,14 @@ class Events(Launching):
             self.assertEqual((again[0]["attempt"], again[0]["ranks"]), (1, 2))
             self.assertEqual((again[1]["start"], again[1]["resumed_from"]), (2, "memory"))
 
+    def test_a_failure_without_state_in_memory_is_told_with_its_iteration(self):
+        job = self.start_tsrun("--worker_num=2", "--max_restarts=1", "tessera", "train", "tiny.yaml",
+                               *sets(output_dir="run", training_iters=20, save_interval=5, batch_size=4),
+                               "--set", "resilience_config.policy=off", "--set", "resilience_config.inject_fault=[1:13:reduce:kill]")
+        self.end_of(job)
+        told = [(event["event"], event["iteration"]) for event in self.events() if event["event"] not in ("note", "saved")]
+        self.assertEqual(told, [("start", 0), ("failed", 12), ("restart", 12), ("start", 10), ("finished", 20)])
+
     def test_a_run_without_a_restart_left_tells_the_failure_and_that_its_state_is_saved(self):
         job = self.start_tsrun("--worker_num=2", "--max_restarts=0", "tessera", "train", "tiny.yaml",
                                *sets(output_dir="run", training_iters=60, batch_size=4),
