@@ -101,7 +101,7 @@ bool RunReader::read_small(const char* name, SmallFile& seen, std::string& conte
 /// The iteration at which the run began whose first row is that of `iteration`; the one before if nothing tells it.
 std::int64_t RunReader::begun_at(std::int64_t iteration) const {
   for (const auto& event : events_.all())
-    if (event.kind == "start" && event.iteration < iteration) return event.iteration;
+    if (event.kind == "start" && event.iteration && *event.iteration < iteration) return *event.iteration;
   return iteration - 1;
 }
 

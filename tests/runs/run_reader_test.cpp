@@ -234,6 +234,19 @@ TEST_F(RunReaderTest, SaysHowARunEnded) {
   EXPECT_EQ(reader.events().damaged(), 1);
 }
 
+TEST_F(RunReaderTest, AnEventThatDoesNotTellItsIterationIsNotOfIterationZero) {
+  write("events.jsonl",
+        "{\"event\": \"start\"}\n{\"event\": \"start\", \"iteration\": 4}\n{\"event\": \"failed\"}\n"
+        "{\"event\": \"failed\", \"iteration\": -1}\n{\"event\": \"failed\", \"iteration\": 7}\n");
+  write("metrics.jsonl", row(10, 4.5));
+  RunReader reader(".");
+  reader.refresh();
+  std::vector<std::int64_t> told;
+  for (const auto& event : reader.events().all()) told.push_back(event.iteration.value_or(-5));
+  EXPECT_EQ(told, (std::vector<std::int64_t>{-5, 4, -5, -5, 7}));
+  EXPECT_EQ(reader.axis(RunAxis::seconds)->at(10), 3) << "of 6 steps since the start that tells its iteration";
+}
+
 TEST_F(RunReaderTest, ReadsTheLockWithoutTakingIt) {
   write("metrics.jsonl", row(1, 4));
   RunReader reader(".");
