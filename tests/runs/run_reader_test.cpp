@@ -290,6 +290,26 @@ TEST_F(RunReaderTest, ReadsTheLengthOfTheRunInItsRecipe) {
   EXPECT_EQ(reader.record_text("run"), "0123456789abcdef");
 }
 
+TEST_F(RunReaderTest, TakesTheLengthOfTheRunFromItsRecordIfThatTellsIt) {
+  write("resolved.yaml", "training_config:\n  training_iters: 1000000\n  epochs: 1\n");
+  write("metrics.jsonl", row(5, 4) + row(6, 4));
+  write("run.json", R"({"run": "a", "training_iters": 6})");
+  RunReader reader(".");
+  reader.refresh();
+  EXPECT_EQ(reader.iterations(), 6);
+  EXPECT_EQ(state(reader), State::finished);
+  write("run.json", R"({"run": "a", "training_iters": 12000})");  // resumed with more epochs
+  reader.refresh();
+  EXPECT_EQ(reader.iterations(), 12000);
+  EXPECT_EQ(state(reader), State::ended);
+  for (const char* value : {"\"6\"", "-6", "0", "6.5", "1e300", "null", "[6]"}) {
+    write("run.json", text("{\"training_iters\": ", value, "}"));
+    RunReader fresh(".");
+    fresh.refresh();
+    EXPECT_EQ(fresh.iterations(), 1000000) << value;
+  }
+}
+
 // Rows as a run writes them, with random damage, in pieces: no reader may end in an error, and what was read in pieces
 // is what is read at once.
 TEST_F(RunReaderTest, ReadsDamagedFilesInPiecesAsAtOnce) {
