@@ -138,7 +138,7 @@ std::string line_svg(const ChartLine& line, const Frame& frame) {
   return all + "\n";
 }
 
-/// Of a value beside the y axis: at most eight characters, as page.js writes it.
+/// Of a value beside the y axis: at most eight characters, as curves.js writes it.
 std::string tick_text(double value) {
   char digits[40];
   std::snprintf(digits, sizeof digits, std::abs(value) >= 1e6 ? "%.3g" : "%.6g", value);

@@ -167,7 +167,8 @@ LineLook look_among_keys(std::size_t key) { return {key, key + key / 16}; }
 
 std::string page_html(const Page& page) {
   const auto style = std::string(page_file("page.css"));
-  auto script = std::string(page_file("page.js"));
+  auto script = std::string(page_file("curves.js"));
+  script += page_file("page.js");
   if (page.refresh_seconds > 0) script += page_file("live.js");
   const auto [charts, keys_without_chart] = charts_of(readers(page));
   const auto sections = runs_section(page, keys_without_chart) + figures(page, charts) + events_section(page) +
