@@ -28,7 +28,9 @@ bool holds(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// As in Jinja, a false value such as None gives no items, whatever the arguments are.
 TemplateValue mapped(Renderer& renderer, const TemplateValue& value, const Arguments& arguments) {
+  if (!truth(value)) return renderer.make_list({}, List::Type::generator);
   std::function<TemplateValue(const TemplateValue&)> change;
   const auto& positional = arguments.positional;
   if (positional.empty()) {
@@ -54,9 +56,10 @@ TemplateValue mapped(Renderer& renderer, const TemplateValue& value, const Argum
   return renderer.make_list(std::move(items), List::Type::generator);
 }
 
-// select, reject, selectattr, rejectattr.
+// select, reject, selectattr, rejectattr. A false value gives no items, as for map.
 TemplateValue selected(Renderer& renderer, const std::string& name, const TemplateValue& value,
                        const Arguments& arguments) {
+  if (!truth(value)) return renderer.make_list({}, List::Type::generator);
   const bool by_attribute = name.find("attr") != std::string::npos, keep = name.rfind("select", 0) == 0;
   const auto& positional = arguments.positional;
   const std::size_t first = by_attribute ? 1 : 0;

@@ -248,6 +248,17 @@ TEST(ChatTemplate, ValuesAreSortedComparedAndAdded) {
   EXPECT_NE(error_of("{{ [1, 'a']|sort }}").find("t:1: "), std::string::npos);
 }
 
+// Jinja's filters test the value itself first; `tools` is None.
+TEST(ChatTemplate, MapAndSelectOfAFalseValueGiveNoItems) {
+  EXPECT_EQ(error_of("{{ tools|selectattr('type','equalto','function')|list }}{{ tools|map(attribute='name')|join }}"),
+            "rendered: []");
+  EXPECT_EQ(error_of("{{ none|map('upper')|list }}{{ 0|select('odd')|list }}{{ false|reject|list }}"
+                     "{{ ''|rejectattr('a')|list }}{{ 0.0|map('none_such')|list }}{{ x|map('upper')|list }}"),
+            "rendered: [][][][][][]");
+  EXPECT_EQ(error_of("{{ (tools|map('upper')) is iterable }}{{ 1 if tools|select else 2 }}"), "rendered: True1");
+  EXPECT_EQ(error_of("{{ 5|map('upper')|list }}"), "t:1: 'int' object is not iterable");
+}
+
 TEST(ChatTemplate, StringsArePaddedAndSearched) {
   EXPECT_EQ(error_of("{{ 'ab'.center(5) }}|{{ 'a'.center(4, 'ß') }}|{{ 'a'|center(4) }}|{{ 'a'.ljust(3, '.') }}{{ "
                      "'a'.rjust(3) }}"),
