@@ -176,14 +176,8 @@ Renderer::Flow Renderer::execute_one(const Node& node) {
       frame_->values[node.text] = TemplateValue(std::make_shared<const Function>(std::move(function)));
       break;
     }
-    case Node::Kind::generation: {
-      Frame inner;
-      inner.parent = frame_;
-      frame_ = &inner;
-      execute(*node.children[0]);
-      frame_ = inner.parent;
-      break;
-    }
+    case Node::Kind::generation:
+      return execute_in_scope(*node.children[0]);
     case Node::Kind::break_loop:
       return Flow::break_loop;
     case Node::Kind::continue_loop:
@@ -195,6 +189,17 @@ Renderer::Flow Renderer::execute_one(const Node& node) {
   return Flow::next;
 }
 
+Renderer::Flow Renderer::execute_in_scope(const Node& block) {
+  Frame inner;
+  inner.parent = frame_;
+  frame_ = &inner;
+  const auto flow = execute(block);
+  frame_ = inner.parent;
+  return flow;
+}
+
+// As in Jinja, the block of else is rendered unless a pass reached the end of the body: a pass that ends with break or
+// continue does not count.
 Renderer::Flow Renderer::execute_loop(const Node& node) {
   const auto& target = *node.children[0];
   const auto iterable = evaluate(*node.children[1]);
@@ -213,6 +218,7 @@ Renderer::Flow Renderer::execute_loop(const Node& node) {
     }
     *items = std::move(kept);
   }
+  bool completed = false;
   for (std::size_t i = 0; i < items->size(); ++i) {
     step();
     Frame inner;
@@ -223,8 +229,9 @@ Renderer::Flow Renderer::execute_loop(const Node& node) {
     const auto flow = execute(*node.children[3]);
     frame_ = outer;
     if (flow == Flow::break_loop) break;
+    if (flow == Flow::next) completed = true;
   }
-  return items->empty() && node.children[4] ? execute(*node.children[4]) : Flow::next;
+  return !completed && node.children[4] ? execute_in_scope(*node.children[4]) : Flow::next;
 }
 
 void Renderer::assign(const Node& target, const TemplateValue& value) {

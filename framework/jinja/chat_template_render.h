@@ -78,6 +78,7 @@ class Renderer {
   auto located(const Node& node, const Action& action);
   Flow execute(const Node& node);
   Flow execute_one(const Node& node);
+  Flow execute_in_scope(const Node& block);
   Flow execute_loop(const Node& node);
   std::string captured(const Node& block);
   void assign(const Node& target, const TemplateValue& value);

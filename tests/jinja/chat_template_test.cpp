@@ -248,6 +248,25 @@ TEST(ChatTemplate, ValuesAreSortedComparedAndAdded) {
   EXPECT_NE(error_of("{{ [1, 'a']|sort }}").find("t:1: "), std::string::npos);
 }
 
+TEST(ChatTemplate, ElseOfALoopIsRenderedUnlessAPassReachedTheEndOfTheBody) {
+  EXPECT_EQ(error_of("{% for i in [1] %}{% break %}{% else %}E{% endfor %}"), "rendered: E");
+  EXPECT_EQ(error_of("{% for i in [1,2] %}{{i}}{% if true %}{% continue %}{% endif %}{% else %}E{% endfor %}"),
+            "rendered: 12E");
+  EXPECT_EQ(error_of("{% for i in [1,2] %}{{i}}{% if i == 1 %}{% continue %}{% endif %}{% else %}E{% endfor %}"),
+            "rendered: 12");
+  EXPECT_EQ(error_of("{% for i in [1,2] %}{{i}}{% if i == 2 %}{% break %}{% endif %}{% else %}E{% endfor %}"),
+            "rendered: 12");
+  EXPECT_EQ(error_of("{% for i in [1,2] if i > 5 %}{{ i }}{% else %}E{% endfor %}"), "rendered: E");
+  EXPECT_EQ(error_of("{% for j in [1,2] %}{{ j }}{% for i in [] %}{% else %}{% break %}{% endfor %}x{% endfor %}"),
+            "rendered: 1");
+}
+
+TEST(ChatTemplate, ElseOfALoopHasAScopeOfItsOwn) {
+  EXPECT_EQ(error_of("{% for i in [] %}{% else %}{% set a=1 %}{{ a }}{% endfor %}[{{a}}]"), "rendered: 1[]");
+  EXPECT_EQ(error_of("{% set a=2 %}{% for i in [] %}{% else %}{{ a }}{% set a=1 %}{{ a }}{% endfor %}[{{a}}]"),
+            "rendered: 21[2]");
+}
+
 // Jinja's filters test the value itself first; `tools` is None.
 TEST(ChatTemplate, MapAndSelectOfAFalseValueGiveNoItems) {
   EXPECT_EQ(error_of("{{ tools|selectattr('type','equalto','function')|list }}{{ tools|map(attribute='name')|join }}"),
