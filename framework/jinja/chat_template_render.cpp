@@ -112,13 +112,12 @@ const TemplateValue* Renderer::find(std::string_view name) const {
   return nullptr;
 }
 
-std::string Renderer::captured(const Node& block) {
-  std::string inner;
-  auto* const outer = std::exchange(out_, &inner);
-  execute(block);
+Renderer::Flow Renderer::capture(const Node& block, std::string& into) {
+  auto* const outer = std::exchange(out_, &into);
+  const auto flow = execute(block);
   out_ = outer;
-  created(inner.size());
-  return inner;
+  created(into.size());
+  return flow;
 }
 
 template <class Action>
@@ -153,15 +152,8 @@ Renderer::Flow Renderer::execute_one(const Node& node) {
     case Node::Kind::set:
       assign(*node.children[0], evaluate(*node.children[1]));
       break;
-    case Node::Kind::set_block: {
-      Frame inner;
-      inner.parent = frame_;
-      frame_ = &inner;
-      auto value = TemplateValue::of(captured(*node.children[1]));
-      frame_ = inner.parent;
-      assign(*node.children[0], value);
-      break;
-    }
+    case Node::Kind::set_block:
+      return execute_set_block(node);
     case Node::Kind::condition:
       for (std::size_t i = 0; i + 1 < node.children.size(); i += 2)
         if (truth(evaluate(*node.children[i]))) return execute(*node.children[i + 1]);
@@ -195,6 +187,18 @@ Renderer::Flow Renderer::execute_in_scope(const Node& block) {
   frame_ = &inner;
   const auto flow = execute(block);
   frame_ = inner.parent;
+  return flow;
+}
+
+// If break or continue leaves the block, nothing is assigned.
+Renderer::Flow Renderer::execute_set_block(const Node& node) {
+  Frame inner;
+  inner.parent = frame_;
+  frame_ = &inner;
+  std::string words;
+  const auto flow = capture(*node.children[1], words);
+  frame_ = inner.parent;
+  if (flow == Flow::next) assign(*node.children[0], TemplateValue::of(std::move(words)));
   return flow;
 }
 
@@ -432,10 +436,11 @@ TemplateValue Renderer::call_macro(const Node& macro, const Arguments& given) {
                                               : TemplateValue::undefined("parameter '" + name + "' was not provided");
     }
   }
-  auto made = TemplateValue::of(captured(*macro.children.back()));
+  std::string words;
+  capture(*macro.children.back(), words);  // the parser lets neither break nor continue leave a macro
   frame_ = outer;
   --macros_;
-  return made;
+  return TemplateValue::of(std::move(words));
 }
 
 }  // namespace tessera::jinja

@@ -261,6 +261,32 @@ TEST(ChatTemplate, ElseOfALoopIsRenderedUnlessAPassReachedTheEndOfTheBody) {
             "rendered: 1");
 }
 
+TEST(ChatTemplate, BreakAndContinueLeaveASetBlock) {
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% set z %}{% break %}{% endset %}y{{z}}{% endfor %}"), "rendered: ");
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% set z %}a{% continue %}{% endset %}y{% else %}E{% endfor %}"),
+            "rendered: E");
+  EXPECT_EQ(error_of("{% set z = 1 %}{% for i in [1,2] %}{{ z }}{% set z %}a{{ i }}{% if i == 1 %}{% continue %}"
+                     "{% endif %}b{% endset %}[{{ z }}]{% endfor %}{{ z }}"),
+            "rendered: 11[a2b]1");
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% set z %}{% for i in [1,2] %}{{ i }}{% break %}{% endfor %}c{% endset %}"
+                     "y{{ z }}{% endfor %}"),
+            "rendered: y1cy1c");
+}
+
+TEST(ChatTemplate, BreakAndContinueCannotLeaveGeneration) {
+  EXPECT_EQ(error_of("{% for m in [1,2] %}\n{% generation %}{% break %}{% endgeneration %}{% endfor %}"),
+            "t:2: break within generation cannot end a for loop outside of it");
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% set z %}{% generation %}{% continue %}{% endgeneration %}{% endset %}"
+                     "{% endfor %}"),
+            "t:1: continue within generation cannot end a for loop outside of it");
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% generation %}{% for i in [1,2] %}{{ i }}{% break %}{% endfor %}"
+                     "{% endgeneration %}{% if m == 1 %}{% continue %}{% endif %}y{% endfor %}"),
+            "rendered: 11y");
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% generation %}{% macro f() %}{% break %}{% endmacro %}{% endgeneration %}"
+                     "{% endfor %}"),
+            "t:1: a macro within a for loop or a macro is not supported");
+}
+
 TEST(ChatTemplate, ElseOfALoopHasAScopeOfItsOwn) {
   EXPECT_EQ(error_of("{% for i in [] %}{% else %}{% set a=1 %}{{ a }}{% endfor %}[{{a}}]"), "rendered: 1[]");
   EXPECT_EQ(error_of("{% set a=2 %}{% for i in [] %}{% else %}{{ a }}{% set a=1 %}{{ a }}{% endfor %}[{{a}}]"),
