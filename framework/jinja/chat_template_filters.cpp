@@ -350,7 +350,7 @@ bool Renderer::test(const std::string& name, const TemplateValue& value, const V
   if (name == "false") return value.get<bool>() && !*value.get<bool>();
   if (name == "odd") return whole(value) % 2 != 0;
   if (name == "even") return whole(value) % 2 == 0;
-  if (generator || value.get<std::shared_ptr<const Loop>>())
+  if (generator || value.get<std::shared_ptr<Loop>>())
     throw ConfigError(text("the test callable of ", type_name(value), " is not supported"));
   return value.is_undefined() || value.get<std::shared_ptr<const Function>>() != nullptr;
 }

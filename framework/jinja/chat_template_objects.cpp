@@ -112,27 +112,31 @@ bool has_method(const TemplateValue& value, const std::string& name) {
   return false;
 }
 
+namespace {
+TemplateValue loop_attribute(Loop& loop, const std::string& name) {
+  const auto index = static_cast<std::int64_t>(loop.index);
+  if (name == "index") return TemplateValue(index + 1);
+  if (name == "index0") return TemplateValue(index);
+  if (name == "revindex") return TemplateValue(loop.length() - index);
+  if (name == "revindex0") return TemplateValue(loop.length() - index - 1);
+  if (name == "first") return TemplateValue(index == 0);
+  if (name == "last") return TemplateValue(!loop.has(loop.index + 1));
+  if (name == "length") return TemplateValue(loop.length());
+  if (name == "previtem")
+    return index > 0 ? loop.items[loop.index - 1] : TemplateValue::undefined("there is no previous item");
+  if (name == "nextitem")
+    return loop.has(loop.index + 1) ? loop.items[loop.index + 1] : TemplateValue::undefined("there is no next item");
+  throw ConfigError(text("loop.", name, " is not supported"));
+}
+}  // namespace
+
 TemplateValue Renderer::attribute(const TemplateValue& object, const std::string& name) {
   if (object.is_undefined()) fail_undefined(object);
   if (const auto* space = object.get<std::shared_ptr<Namespace>>()) {
     if (name.rfind("__", 0) == 0) throw ConfigError(text("the attribute ", name, " is not supported"));
     if (const auto* found = (*space)->find(name)) return *found;
-  } else if (const auto* held = object.get<std::shared_ptr<const Loop>>()) {
-    const auto& loop = **held;
-    const auto length = static_cast<std::int64_t>(loop.items->size());
-    const auto index = static_cast<std::int64_t>(loop.index);
-    if (name == "index") return TemplateValue(index + 1);
-    if (name == "index0") return TemplateValue(index);
-    if (name == "revindex") return TemplateValue(length - index);
-    if (name == "revindex0") return TemplateValue(length - index - 1);
-    if (name == "first") return TemplateValue(index == 0);
-    if (name == "last") return TemplateValue(index + 1 == length);
-    if (name == "length") return TemplateValue(length);
-    if (name == "previtem")
-      return index > 0 ? (*loop.items)[loop.index - 1] : TemplateValue::undefined("there is no previous item");
-    if (name == "nextitem")
-      return index + 1 < length ? (*loop.items)[loop.index + 1] : TemplateValue::undefined("there is no next item");
-    throw ConfigError(text("loop.", name, " is not supported"));
+  } else if (const auto* loop = object.get<std::shared_ptr<Loop>>()) {
+    return loop_attribute(**loop, name);
   } else if (has_method(object, name)) {
     Function function;
     function.name = name;

@@ -202,39 +202,44 @@ Renderer::Flow Renderer::execute_set_block(const Node& node) {
   return flow;
 }
 
+// Whether the filter of a loop, which stands in the frame `outer`, accepts an item.
+bool Renderer::passes(const Node& loop, Frame* outer, const TemplateValue& item) {
+  Frame inner;
+  inner.parent = outer;
+  auto* const before = std::exchange(frame_, &inner);
+  assign(*loop.children[0], item);
+  const bool accepted = truth(evaluate(*loop.children[2]));
+  frame_ = before;
+  return accepted;
+}
+
 // As in Jinja, the block of else is rendered unless a pass reached the end of the body: a pass that ends with break or
 // continue does not count.
 Renderer::Flow Renderer::execute_loop(const Node& node) {
   const auto& target = *node.children[0];
-  const auto iterable = evaluate(*node.children[1]);
-  auto items = std::make_shared<Values>();
   Frame* const outer = frame_;
-  *items = iterate(iterable);
+  const auto loop = std::make_shared<Loop>();
+  loop->items = iterate(evaluate(*node.children[1]));
   if (node.children[2]) {
-    Values kept;
-    for (const auto& item : *items) {
-      Frame inner;
-      inner.parent = outer;
-      frame_ = &inner;
-      assign(target, item);
-      if (truth(evaluate(*node.children[2]))) kept.push_back(item);
-      frame_ = outer;
-    }
-    *items = std::move(kept);
+    loop->filter = [this, outer, &node](const TemplateValue& item) { return passes(node, outer, item); };
+  } else {
+    loop->passed = loop->tested = loop->items.size();
   }
   bool completed = false;
-  for (std::size_t i = 0; i < items->size(); ++i) {
+  for (std::size_t i = 0; loop->has(i); ++i) {
     step();
+    loop->index = i;
     Frame inner;
     inner.parent = outer;
     frame_ = &inner;
-    inner.values["loop"] = TemplateValue(std::make_shared<const Loop>(Loop{items, i}));
-    assign(target, (*items)[i]);
+    inner.values["loop"] = TemplateValue(loop);
+    assign(target, loop->items[i]);
     const auto flow = execute(*node.children[3]);
     frame_ = outer;
     if (flow == Flow::break_loop) break;
     if (flow == Flow::next) completed = true;
   }
+  loop->filter = nullptr;  // a namespace may hold the loop longer than its frames live
   return !completed && node.children[4] ? execute_in_scope(*node.children[4]) : Flow::next;
 }
 

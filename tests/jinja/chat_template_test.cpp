@@ -261,6 +261,57 @@ TEST(ChatTemplate, ElseOfALoopIsRenderedUnlessAPassReachedTheEndOfTheBody) {
             "rendered: 1");
 }
 
+// Jinja's filter is a generator: it tests an item when the loop asks for it, and `loop` may ask ahead.
+TEST(ChatTemplate, TheFilterOfALoopTestsAnItemWhenItIsNeeded) {
+  EXPECT_EQ(render("{% set ns=namespace(found=false) %}{% for m in messages if not ns.found %}{{ m.role }};"
+                   "{% set ns.found=true %}{% endfor %}",
+                   LibraryJson::parse(R"([{"role": "system"}, {"role": "user"}, {"role": "assistant"}])")),
+            "system;");
+  const auto loop = [](const std::string& start, const std::string& body) {
+    return error_of("{% set ns=namespace(n=9) %}{% for i in [1,2,3,4] if i < ns.n %}" + start + "{{ i }}" + body +
+                    "{% endfor %}");
+  };
+  EXPECT_EQ(loop("{{ loop.index }}", ";{% set ns.n=2 %}"), "rendered: 11;");
+  EXPECT_EQ(loop("", "{{ loop.last }};{% set ns.n=2 %}"), "rendered: 1False;2True;");
+  EXPECT_EQ(loop("", "{{ loop.nextitem }};{% set ns.n=2 %}"), "rendered: 12;2;");
+  EXPECT_EQ(loop("{% set ns.n=3 %}", "/{{ loop.length }}/{{ loop.revindex }}/{{ loop.revindex0 }};{% set ns.n=1 %}"),
+            "rendered: 1/2/2/1;2/2/1/0;");
+  EXPECT_EQ(loop("", "{% if loop.index == 2 %}/{{ loop.length }}{% endif %}{{ loop.previtem }};{% set ns.n=ns.n-2 %}"),
+            "rendered: 1;2/41;32;43;");
+}
+
+TEST(ChatTemplate, TheFilterOfALoopSeesTheVariablesAroundTheLoop) {
+  EXPECT_EQ(error_of("{% for i in [1,2] %}{% for j in [1,2,3] if j != i %}{{ loop.index }}{{ j }}{{ loop.last }};"
+                     "{% endfor %}{{ loop.last }}|{% endfor %}"),
+            "rendered: 12False;23True;False|11False;23True;True|");
+  EXPECT_EQ(error_of("{% macro f(l) %}{% set i = 7 %}{{ l.nextitem }}{{ l.last }}{% endmacro %}{% set k = 3 %}"
+                     "{% for i in [1,2,3,4] if i != k %}{{ i }}>{{ f(loop) }};{% endfor %}"),
+            "rendered: 1>2False;2>4False;4>True;");
+}
+
+TEST(ChatTemplate, AFilterThatWouldFailForAnItemBehindTheBreakIsNotEvaluated) {
+  const std::string begin = "\n{% for i in [1,2,'a'] if i < 3 %}{{ i }}";
+  EXPECT_EQ(error_of(begin + "{% if i == 2 %}{% break %}{% endif %}{% endfor %}"), "rendered: \n12");
+  EXPECT_EQ(error_of(begin + "{% if loop.index == 2 %}{% break %}{% endif %}{% endfor %}"), "rendered: \n12");
+  EXPECT_EQ(error_of(begin + "{% if loop.last or i == 2 %}{% break %}{% endif %}{% endfor %}"),
+            "t:2: comparing the order of str and int is not supported");
+}
+
+TEST(ChatTemplate, LoopIsOneObjectThatMayOutliveItsLoop) {
+  EXPECT_EQ(error_of("{% set ns=namespace() %}{% for i in [1,2,3] %}{% set ns.l = loop if i == 1 else ns.l %}"
+                     "{{ ns.l.index }}{{ ns.l.last }};{% endfor %}{{ ns.l.index }}{{ ns.l.last }}{{ ns.l.previtem }}"),
+            "rendered: 1False;2False;3True;3True2");
+  EXPECT_EQ(error_of("{% set ns=namespace() %}{% for i in [1,2,3] if i > 1 %}{% set ns.l = loop %}{% endfor %}"
+                     "{{ ns.l.index }}{{ ns.l.last }}{{ ns.l.length }}"),
+            "rendered: 2True2");
+  EXPECT_EQ(error_of("{% set ns=namespace() %}{% for i in [1,2,3] if i > 1 %}{% set ns.l = loop %}{% break %}"
+                     "{% endfor %}{{ ns.l.index }}{{ ns.l.last }}"),
+            "t:1: the next item or the length of a for loop with a filter is not supported after the loop");
+  EXPECT_EQ(error_of("{% set ns=namespace() %}{% for i in [1,2] if ns.l is not defined or not ns.l.last %}"
+                     "{% set ns.l = loop %}{% endfor %}"),
+            "t:1: the filter of a for loop needs the next item or the length of its own loop");
+}
+
 TEST(ChatTemplate, BreakAndContinueLeaveASetBlock) {
   EXPECT_EQ(error_of("{% for m in [1,2] %}{% set z %}{% break %}{% endset %}y{{z}}{% endfor %}"), "rendered: ");
   EXPECT_EQ(error_of("{% for m in [1,2] %}{% set z %}a{% continue %}{% endset %}y{% else %}E{% endfor %}"),
