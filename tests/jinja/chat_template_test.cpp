@@ -375,6 +375,50 @@ TEST(ChatTemplate, StringsArePaddedAndSearched) {
   EXPECT_EQ(error_of("{{ '<a>'|e }}{{ '<'|escape + '>' }}"), "rendered: &lt;a&gt;&lt;&gt;");
 }
 
+TEST(ChatTemplate, MethodsThatSearchTakeAStartAndAnEnd) {
+  EXPECT_EQ(error_of("{{ 'abc'.startswith('b',1) }}{{ 'abc'.startswith('b',-2) }}{{ 'abc'.startswith('bc',1,2) }}"
+                     "{{ 'abc'.startswith(('x','c'),2) }}{{ 'abc'.startswith('',3) }}{{ 'abc'.startswith('',4) }}"
+                     "{{ 'abc'.startswith('a',none,none) }}{{ 'abc'.startswith('',2,1) }}"),
+            "rendered: TrueTrueFalseTrueTrueFalseTrueFalse");
+  EXPECT_EQ(error_of("{{ 'abc'.endswith('b',0,2) }}{{ 'abc'.endswith('b',0,-1) }}{{ 'abc'.endswith('abc',1) }}"
+                     "{{ 'abc'.endswith(('x','bc'),1) }}{{ 'abc'.endswith('',4) }}{{ 'abc'.endswith('',-9,-9) }}"),
+            "rendered: TrueTrueFalseTrueFalseTrue");
+  EXPECT_EQ(error_of("{{ 'abab'.find('b',2) }},{{ 'abab'.find('ab',-2) }},{{ 'abab'.find('ab',1,3) }},"
+                     "{{ 'abab'.find('',4) }},{{ 'abab'.find('',5) }},{{ 'abab'.find('b',none,1) }},"
+                     "{{ 'äöäö'.find('ö',2) }},{{ 'äöäö'.find('ö',-3,-1) }},{{ 'äöäö'.find('ä',true) }}"),
+            "rendered: 3,2,-1,4,-1,-1,3,1,2");
+  EXPECT_EQ(error_of("{{ 'abab'.rfind('ab',0,3) }},{{ 'äbäb'.rfind('ä',1) }},{{ 'äbäb'.rfind('',1,3) }},"
+                     "{{ 'abab'.rfind('a',3) }},{{ 'abab'.rfind('',9) }},{{ 'abab'.rindex('a',0,-2) }}"),
+            "rendered: 0,2,3,-1,-1,0");
+  EXPECT_EQ(error_of("{{ 'abab'.index('a',1) }},{{ 'äbab'.index('b',-2) }},{{ 'abab'.count('b',2) }},"
+                     "{{ 'äbäb'.count('ä',1,-1) }},{{ 'äb'.count('') }},{{ 'äb'.count('',1) }},{{ 'äb'.count('',3) }},"
+                     "{{ 'äb'.count('',2,1) }},{{ 'aaaa'.count('aa',1) }}"),
+            "rendered: 2,3,1,1,3,2,0,0,1");
+  EXPECT_EQ(error_of("{{ 'abab'.find('a', 9223372036854775807) }},"
+                     "{{ 'abab'.find('a', -9223372036854775807 - 1, 9223372036854775807) }}"),
+            "rendered: -1,0");
+  EXPECT_EQ(error_of("{{ ('abab'|safe).find('b', 2) }}{{ ('abab'|safe).startswith('b', 1) }}"), "rendered: 3True");
+  EXPECT_EQ(error_of("{{ [1,2,1].index(1, 1) }},{{ (1,2,1).index(1, -1) }},{{ [1,2,1].index(2,0,-1) }}"),
+            "rendered: 2,2,1");
+}
+
+// Python refuses these too.
+TEST(ChatTemplate, MethodsThatSearchRefuseOtherArguments) {
+  EXPECT_EQ(error_of("{{ 'abab'.index('a',3) }}"), "t:1: index: substring not found");
+  EXPECT_EQ(error_of("{{ 'abab'.rindex('a',3) }}"), "t:1: rindex: substring not found");
+  EXPECT_EQ(error_of("{{ [1,2,1].index(1,1,2) }}"), "t:1: index: the value is not in the list");
+  EXPECT_EQ(error_of("{{ 'abab'.find('a', 1.0) }}"), "t:1: find: the argument start must be an integer, not float");
+  EXPECT_EQ(error_of("{{ 'abab'.find('a', x) }}"), "t:1: find: the argument start must be an integer, not Undefined");
+  EXPECT_EQ(error_of("{{ 'abab'.find('a', start=1) }}"), "t:1: find takes no keyword arguments");
+  EXPECT_EQ(error_of("{{ 'abab'.find('a', 1, 2, 3) }}"), "t:1: find takes at most 3 argument(s), not 4");
+  EXPECT_EQ(error_of("{{ 'abab'.find() }}"), "t:1: find needs a string");
+  EXPECT_EQ(error_of("{{ 'abc'.startswith(['a'], 0) }}"), "t:1: startswith and endswith need a string, not list");
+  EXPECT_EQ(error_of("{{ [1].index(1, none) }}"), "t:1: index: the argument start must be an integer, not NoneType");
+  EXPECT_EQ(error_of("{{ range(3).index(1, 0) }}"), "t:1: index takes at most 1 argument(s), not 2");
+  EXPECT_EQ(error_of("{{ [1].count(1, 0) }}"), "t:1: count takes at most 1 argument(s), not 2");
+  EXPECT_EQ(error_of("{{ [1].index(value=1) }}"), "t:1: index takes no keyword arguments");
+}
+
 // As Markup of MarkupSafe where nothing is escaped: + escapes the other text.
 TEST(ChatTemplate, ATextMarkedAsSafeCanStandAnywhere) {
   EXPECT_EQ(
