@@ -133,6 +133,39 @@ TEST_F(MegatronTokenizers, TikTokenizerRefusesWhatItCannotUse) {
   vocabulary(R"([{"rank": 0, "token_bytes": "AA=="}])", {"own.json: entry 0", "token_str"});
 }
 
+TEST_F(MegatronTokenizers, TikTokenizerFindsSpecialTokensInRenderedTextsOnly) {
+  copy("tiktoken");
+  const auto open = [](const LibraryJson& more) {
+    LibraryJson all = {{"tokenizer_type", "TikTokenizer"},
+                       {"tokenizer_model", "vocab.json"},
+                       {"tiktoken_pattern", "v2"},
+                       {"vocab_size", 766},
+                       {"tiktoken_num_special_tokens", 12}};
+    all.update(more);
+    return options::choose(tokenizers(), all.dump()).make();
+  };
+  const auto rendered = [](const Tokenizer& tokenizer, const std::string& words) {
+    Ids ids;
+    tokenizer.encoder()->encode_rendered(words, ids);
+    return ids;
+  };
+  const auto tokenizer = open(LibraryJson::object());
+  auto expected = tokenizer->encode("of");
+  expected.insert(expected.begin(), 1);
+  expected.insert(expected.end(), {10, 2});
+  EXPECT_EQ(rendered(*tokenizer, "<s>of<SPECIAL_10></s>"), expected);
+  EXPECT_EQ(rendered(*tokenizer, "a <b> <SPECIAL_12"), tokenizer->encode("a <b> <SPECIAL_12"));
+  const auto ordinary = tokenizer->encode("of</s>");
+  EXPECT_EQ(std::count(ordinary.begin(), ordinary.end(), 2), 0);
+  EXPECT_EQ(tokenizer->token_id("<SPECIAL_11>"), 11);
+  EXPECT_EQ(tokenizer->token_id("<SPECIAL_12>"), std::nullopt);
+  std::string names;
+  for (const auto& one : tokenizer->named_tokens()) names += text(one.name, " ", one.text, " ", one.id, "\n");
+  EXPECT_EQ(names, "bos_token <s> 1\neos_token </s> 2\nunk_token <unk> 0\n");
+  const auto longest = open({{"tiktoken_special_tokens", {"<unk>", "<s>", "</s>", "<s>x"}}});
+  EXPECT_EQ(rendered(*longest, "<s>x<s>"), (Ids{3, 1}));
+}
+
 TEST_F(MegatronTokenizers, EveryWordOfTiktokenIsSomeText) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
