@@ -5,6 +5,7 @@
 #include <random>
 
 #include "framework/options/choose.h"
+#include "framework/tokenizers/continuation.h"
 #include "framework/tokenizers/ranked_bytes.h"
 #include "framework/tokenizers/tiktoken_words.h"
 #include "framework/tokenizers/tokenizer.h"
@@ -83,6 +84,24 @@ class MegatronTokenizers : public InOwnFolder {
 };
 
 TEST_F(MegatronTokenizers, BertWordPieceAsRecorded) { expect_recorded("bert"); }
+
+// BERT's decoder holds the last word back, which a "##" token could continue.
+TEST_F(MegatronTokenizers, TheContinuationOfAPromptHasNoTextOfThePrompt) {
+  write("words.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\nworld\n##s\nlord\n");
+  const auto bert = chosen(tokenizers(), {{"tokenizer_type", "BertWordPieceLowerCase"}, {"vocab_file", "words.txt"}});
+  const auto prompt = bert->encode("hello world");
+  ASSERT_EQ(prompt, (Ids{5, 6}));
+  const auto said = [&](const Ids& ids) {
+    Continuation answer(*bert, prompt);
+    std::string all;
+    for (const auto id : ids) all += answer.push(id);
+    return all + answer.finish();
+  };
+  EXPECT_EQ(said({}), "");
+  EXPECT_EQ(said({8}), " lord");
+  EXPECT_EQ(said({7, 8}), "s lord");
+  EXPECT_EQ(said({6}), " world") << "the model may repeat the word";
+}
 
 TEST_F(MegatronTokenizers, TikTokenizerAsRecorded) { expect_recorded("tiktoken"); }
 
