@@ -61,8 +61,8 @@ class SpecialTokens {
     return id;
   }
 
-  /// Adds the control pieces of the model and its unknown piece. Of several tokens at one position of a text the longest
-  /// one counts from now on, as in Hugging Face's tokenizers.
+  /// Adds the control pieces of the model and its unknown piece. From now on the longest of several tokens at one
+  /// position of a text counts, as in Hugging Face's tokenizers.
   void add_control_pieces(const SentencePieceModel& model) {
     for (std::int32_t id = 0; id < model.pieces(); ++id) {
       if (!model.is_control(id) && id != model.unknown()) continue;

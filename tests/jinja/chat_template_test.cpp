@@ -433,6 +433,17 @@ TEST(ChatTemplate, ATextMarkedAsSafeCanStandAnywhere) {
   EXPECT_NE(error_of("{{ ('a'|safe).strip() }}").find("t:1: the method strip"), std::string::npos);
 }
 
+TEST(ChatTemplate, ToolsAreNoneUnlessTheyAreGiven) {
+  const std::string source = "{% if tools is not none %}{% for t in tools %}{{ t | tojson }};{% endfor %}{% endif %}";
+  const auto messages = LibraryJson::parse(R"([{"role": "user"}])");
+  ChatTemplateInput input;
+  EXPECT_EQ(render(source, messages, input), "");
+  input.tools = parse_json(R"([{"type": "function", "function": {"name": "add", "a": 1}}, {}])");
+  EXPECT_EQ(render(source, messages, input), R"({"type": "function", "function": {"name": "add", "a": 1}};{};)");
+  EXPECT_TRUE(ChatTemplate(source, "t").has_tools());
+  EXPECT_FALSE(ChatTemplate("{{ messages[0].role }}", "t").has_tools());
+}
+
 TEST(ChatTemplate, TheDateIsFormattedWhenItIsGiven) {
   ChatTemplateInput input;
   input.now = 1722000000;
