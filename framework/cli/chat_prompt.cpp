@@ -27,6 +27,8 @@ Json checked_conversation(const std::string& where, const Json& given) {
   auto messages = given.is_object() && given.contains("messages") ? Json(given["messages"]) : given;
   if (!messages.is_array() || messages.empty())
     throw ConfigError(text(where, ": has no messages; ", expected_messages));
+  if (given.is_object() && given.contains("tools") && given["tools"].is_structured() && !given["tools"].empty())
+    throw ConfigError(text(where, ": has 'tools', which generate does not pass to the chat template; remove them"));
   for (std::size_t i = 0; i < messages.size(); ++i) check_message(where, i, messages[i]);
   return messages;
 }

@@ -12,8 +12,8 @@
 
 namespace tessera::instructions {
 
-/// A file of JSON lines with conversations: each line is an object whose `messages` is a list of {"role", "content"}, and
-/// `tools`, if it has them, a list of objects for the chat template.
+/// A file of JSON lines with conversations: each line is an object whose `messages` is a list of {"role", "content"};
+/// `tools`, if it has them, is a list of objects for the chat template.
 /// The file is memory-mapped; only the positions of lines are kept in memory. Blank lines are ignored. Thread-safe.
 class ConversationFile {
  public:

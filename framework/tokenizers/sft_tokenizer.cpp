@@ -188,7 +188,7 @@ void keep_last_answer(std::span<std::int32_t> targets) {
 Json SftTokenizer::tools_of(const Json& row) {
   const auto* tools = row.find("tools");
   if (tools == nullptr || tools->is_null()) return {};
-  if ((tools->is_string() || tools->is_structured()) && tools->empty()) return {};
+  if (tools->is_string() ? tools->string().empty() : tools->empty()) return {};
   if (!tools->is_array() || !std::all_of(tools->begin(), tools->end(), [](const auto& one) { return one.is_object(); }))
     throw ConfigError(
         "'tools' is not a list of objects; give a list such as [{\"type\": \"function\", \"function\": {...}}], or "
