@@ -391,13 +391,6 @@ std::filesystem::path quantised_before(const Recipe& recipe, const std::filesyst
   return format->quantised(*format->find(folder), how, recipe.mappings, notes);
 }
 
-std::optional<optim::LoraPlus> lora_plus(const Recipe& recipe) {
-  if (!recipe.adapters || !recipe.lora.loraplus_lr_ratio) return {};
-  const auto rate = recipe.learning_rate.learning_rate;
-  return optim::LoraPlus{.ratio = *recipe.lora.loraplus_lr_ratio,
-                         .embedding = rate > 0 ? recipe.lora.loraplus_lr_embedding / rate : 1};
-}
-
 }  // namespace
 
 std::unique_ptr<checkpoint::OpenedCheckpoint> mapped_source(const Recipe& recipe, const std::string& folder) {
@@ -470,7 +463,7 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   setup.model.processes = processes;
   auto& optimization = setup.optimization;
   optimization.groups = recipe.groups;
-  optimization.groups.lora_plus = lora_plus(recipe);
+  optimization.groups.lora_plus = recipe.lora_plus();
   optimization.expert_bias_rate = recipe.moe.moe_router_bias_update_rate;
   optimization.clipping = recipe.clipping;
   optimization.schedule_resume = recipe.schedule_resume;

@@ -102,11 +102,18 @@ std::string missing_data(const Recipe& recipe) {
 
 std::string missing_checkpoint(const Recipe& recipe) {
   const auto& o = recipe.training;
-  const auto has = [&](const std::string& folder) { return checkpoint::has_checkpoint(folder, recipe.formats); };
+  const auto has = [&](const std::string& folder) {
+    try {
+      return checkpoint::has_checkpoint(folder, recipe.formats);
+    } catch (const Error&) {
+    } catch (const std::filesystem::filesystem_error&) {
+    }
+    return true;  // a folder that cannot be read: on the machine of the run it may be
+  };
   const auto missing = [](const char* option, const std::string& folder) {
     return text(option, ": there is no checkpoint in ", folder);
   };
-  if (has(o.output_dir)) return "";
+  if (o.resume_training != training::Resume::never && has(o.output_dir)) return "";
   const bool loads = o.load_checkpoint && has(*o.load_checkpoint);
   if (!loads && o.pretrained_checkpoint) {
     if (!has(*o.pretrained_checkpoint))

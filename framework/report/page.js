@@ -135,10 +135,11 @@ const report = (function () {
   // In the legend: the runs that lack the chosen axis.
   function tellLeftOut(chart) {
     const legend = document.getElementById(chart.spec.id).querySelector(".legend");
-    for (const old of legend.querySelectorAll(".without")) old.remove();
+    const id = chart.spec.id + "-without", old = document.getElementById(id);
+    if (old) old.remove();
     const runs = new Set(chart.spec.lines.map(([of]) => data.runs[of]).filter((run) => !hasAxis(run)));
     const letters = [...runs].map((run) => run.letter).join(", ");
-    if (letters) legend.append(element("li", {class: "without"}, letters + ": not drawn, without " + settings.axis));
+    if (letters) legend.append(element("li", {id: id, class: "without"}, letters + ": not drawn, without " + settings.axis));
   }
 
   function draw(chart) {

@@ -18,8 +18,8 @@ class PrometheusFile {
 
   /// Takes the values of `row`, a line of metrics.jsonl or a part of one (MetricsRow), over the earlier ones of the
   /// same keys. A key KEY becomes the gauge tessera_KEY, with _ for what is no letter or digit, and with _2, _3 ...
-  /// behind where that is the gauge of an earlier key, as a second gauge of a name is refused; a list has a label `layer` or `rank` (owner_of_items). `now`:
-  /// seconds since 1970, the gauge tessera_last_update_seconds.
+  /// behind it if a key that came before has that gauge: readers refuse a second one of a name. A list has a label
+  /// `layer` or `rank` (owner_of_items). `now`: seconds since 1970, the gauge tessera_last_update_seconds.
   void take(std::string_view row, double now);
   /// Replaces the file.
   void write();
@@ -32,15 +32,16 @@ class PrometheusFile {
   const char* complaint() const { return complaint_; }
 
  private:
-  /// Of the keys before `key`, those that get the same name.
-  std::size_t earlier_with_name_of(std::string_view key) const;
-  void add_number(std::size_t number);
+  struct Gauge {
+    std::string name, json;
+  };
+  std::string name_for(std::string_view key) const;
   void add_type();
   void add_sample(std::string_view json, std::string_view owner = {}, std::string_view index = {});
   bool replace();
 
   std::string path_, beside_, label_, name_, content_;
-  std::map<std::string, std::string, std::less<>> values_;  ///< JSON by key
+  std::map<std::string, Gauge, std::less<>> gauges_;  ///< by key
   double now_ = 0;
   char complaint_[256] = "";
 };

@@ -114,12 +114,12 @@ class Killed(Launching):
         """Killed, then continued from a checkpoint by MPI alone, to iteration 150. The command, the folder of the state and what is
         told of it."""
         self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
-        line = line_of("DP 3", "disturbed", *LENGTH, *HELD)
+        line = line_of("DP 3", "disturbed", *LENGTH, *inject(["1:100:forward:stop:0"]))
         job = self.running("disturbed", line)
         self.kill_all()
         self.end_of(job, -signal.SIGKILL)
         folder, = self.folders("disturbed")
-        self.command(*mpirun(3, self.folder), harness.program(), *line[3:], *sets(exit_interval=150))
+        self.command(*mpirun(3, self.folder), harness.program(), *line[3:], *inject([]), *sets(exit_interval=150))
         self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith("0000150"))
         before = self.state("disturbed")
         told = self.tsrun(*line, code=2)
@@ -168,8 +168,8 @@ class Killed(Launching):
 
     def test_its_state_can_be_seen_completed_saved_and_deleted(self):
         self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
-        line = line_of("DP 3", "disturbed", *LENGTH, *HELD)
-        job = self.running("disturbed", line)
+        held_at = lambda step: line_of("DP 3", "disturbed", *LENGTH, *inject([f"1:{step}:forward:stop"]))
+        job = self.running("disturbed", held_at(100))
         folder, = self.folders("disturbed")
         number = folder.name.split(".")[1]
         own = lambda: re.search(rf"job {number}: (.*)\n  command    tsrun --worker_num=3 .*\n.*\n  ranks      0, 1, 2 of 3\n"
@@ -188,7 +188,7 @@ class Killed(Launching):
         self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith(f"{int(step):07d}"))
         self.assert_nothing_left()
         self.assertIn(f"no job '{number}' on this host", self.told_of(number, "clean", code=2))
-        self.running("disturbed", line, self.steps_logged("disturbed") + 20)
+        self.running("disturbed", held_at(195), self.steps_logged("disturbed") + 20)
         self.kill_all()
         folder = next(folder for folder in self.folders("disturbed") if folder.exists())
         self.told_of(folder.name.split(".")[1], "clean")
