@@ -132,13 +132,20 @@ void must_have_one_origin(const std::vector<std::string>& prefixes) {
 
 void write_merged_origin(const std::vector<std::string>& prefixes, const std::string& merged) {
   const auto bytes = data_bytes(merged);
-  std::optional<Origin> first;
+  std::vector<Origin> all;
   for (const auto& prefix : prefixes) {
     const auto origin = read_origin(prefix);
-    if (!origin || !bytes || (first && !is_same(*first, *origin))) return delete_all(origin_file(merged));
-    if (!first) first = origin;
+    if (!origin || !bytes ||
+        std::any_of(all.begin(), all.end(), [&](const auto& one) { return !is_same(one, *origin); }))
+      return delete_all(origin_file(merged));
+    all.push_back(*origin);
   }
-  if (first) save(merged, *first, *bytes);
+  if (all.empty()) return;
+  auto common = all.front();
+  for (const auto& one : all)
+    if (!common.splits_special_tokens && one.class_name == common.class_name)
+      common.splits_special_tokens = one.splits_special_tokens;
+  save(merged, common, *bytes);
 }
 
 }  // namespace tessera::tokenizers

@@ -246,6 +246,7 @@ class Chat(harness.InOwnFolder):
     def test_what_is_no_conversation_is_refused(self):
         for content, says in (("", "is not JSON"), ("[]", "has no messages"), ('{"a": 1}', "has no messages"), ('[{"content": "a"}]', 'has no "role"'),
                               ('{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}', "talk.json: has 'tools'"),
+                              ('{"messages": [{"role": "user", "content": "a"}], "tools": "[{}]"}', "talk.json: 'tools' is not a list of objects"),
                               ('["a"]', "message 1"), ('[{"role": "critic", "content": "a"}]', "chat template")):
             self.write("talk.json", content)
             self.assertIn(says, self.answer("--messages", "talk.json", code=2), content)

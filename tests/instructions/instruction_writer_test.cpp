@@ -250,7 +250,7 @@ TEST_F(InstructionWriter, LabelsOfPromptsAndOfTheHistoryAreChosen) {
 TEST_F(InstructionWriter, OnlyATemplateWritesTheBeginningOfTextOfASentencePieceModel) {
   write("in.json", R"({"instruction": "Who?", "input": "", "output": "Lord God"})");
   const std::string model = std::string(TESTS_DATA) + "/sentencepiece/models/bpe.model";
-  for (const auto* type : {"GPTSentencePieceTokenizer", "Llama2Tokenizer"})
+  for (const auto* type : {"GPTSentencePieceTokenizer", "Llama2Tokenizer", "SentencePieceTokenizer"})
     for (const auto* prompt_type : {"alpaca", "llama2"}) {
       const auto spm = chosen(tokenizers::tokenizers(), {{"tokenizer_type", type}, {"tokenizer_model", model}});
       write_instructions(*spm, request_of("in.json", {"AlpacaStyleInstructionHandler", prompt_type}));
@@ -263,7 +263,7 @@ TEST_F(InstructionWriter, OnlyATemplateWritesTheBeginningOfTextOfASentencePieceM
       const auto gpt = chosen(tokenizers::tokenizers(),
                               {{"tokenizer_type", "GPTSentencePieceTokenizer"}, {"tokenizer_model", model}});
       auto answer = gpt->encode("Lord God");
-      answer.push_back(gpt->eod());
+      answer.push_back(spm->eod());
       EXPECT_EQ(learned, answer) << type << " " << prompt_type;
       const bool writes_bos = prompt_type == std::string("llama2");
       EXPECT_EQ(std::count(ids.begin(), ids.end(), 1), writes_bos ? 1 : 0) << type << " " << prompt_type;
