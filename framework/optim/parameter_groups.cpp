@@ -9,13 +9,6 @@ namespace {
 
 bool is_factor(double number) { return number >= 0 && number <= options::most_factor; }
 
-// As in PEFT (optimizers/loraplus.py), where the magnitudes of an embedding's adapter have the rate of all vectors.
-double factor_of(const LoraPlus& lora_plus, ParameterRole role, std::string_view name) {
-  if (is_vector(role)) return lora_plus.ratio;
-  if (name.starts_with("embedding.word_embeddings.lora_")) return lora_plus.embedding;
-  return name.ends_with(".lora_B.weight") ? lora_plus.ratio : 1;
-}
-
 }  // namespace
 
 bool ParameterRule::Option::read(const options::Value& value, ParameterRule& out) {
@@ -98,9 +91,15 @@ ParameterGroup group_of(const ParameterGroupOptions& o, ParameterRole role, std:
     group.lr_mult *= rule.lr_mult;
     group.wd_mult *= rule.wd_mult;
   }
-  if (o.lora_plus) group.lr_mult *= factor_of(*o.lora_plus, role, name);
   group.decoupled = o.decoupled_lr && has_vocabulary_rows(role) && role != ParameterRole::output_bias;
   return group;
+}
+
+double LoraPlus::factor(ParameterRole role, std::string_view name) const {
+  if (role == ParameterRole::expert_bias) return 1;
+  if (is_vector(role)) return ratio;
+  if (name.starts_with("embedding.word_embeddings.lora_")) return embedding;
+  return name.ends_with(".lora_B.weight") ? ratio : 1;
 }
 
 }  // namespace tessera::optim

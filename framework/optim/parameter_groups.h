@@ -25,19 +25,12 @@ struct ParameterRule {
   };
 };
 
-/// LoRA+ (Hayou et al., arXiv:2402.12354): factors of the learning rate, from lora_config.
-struct LoraPlus {
-  double ratio = 1;      ///< for the factors B and for all vectors (biases, magnitudes, gains), as in PEFT
-  double embedding = 1;  ///< for the factors of the word embedding's adapter
-};
-
 /// Options of optimizer_config about parameters with their own learning rate or weight decay.
 struct ParameterGroupOptions {
   std::optional<std::vector<std::string>> no_weight_decay_params;
   std::vector<ParameterRule> param_rules;
   std::optional<double> decoupled_lr;
   std::optional<double> decoupled_min_lr;
-  std::optional<LoraPlus> lora_plus;  ///< no option of this group
 };
 /// Declares the options.
 void describe(options::Schema<ParameterGroupOptions>& s);
@@ -54,9 +47,18 @@ struct ParameterGroup {
 
 /// The group of a parameter. wd_mult is 0 if its role has no weight decay (`decays`) or its name ends with one of
 /// no_weight_decay_params. Both factors are multiplied by those of all rules in param_rules that match the name, so the
-/// order of rules does not matter; the learning rate also by the factor of LoRA+. `decoupled` is set for the word
-/// embedding and the output layer if decoupled_lr is given. A router's bias has no decay, and no rule applies to it.
+/// order of rules does not matter. `decoupled` is set for the word embedding and the output layer if decoupled_lr is
+/// given. A router's bias has no decay, and no rule applies to it.
 ParameterGroup group_of(const ParameterGroupOptions& options, ParameterRole role, std::string_view name);
+
+/// LoRA+ (Hayou et al., arXiv:2402.12354): factors of the learning rate, from lora_config.
+struct LoraPlus {
+  double ratio = 1;      ///< for the factors B and for all vectors (biases, magnitudes, gains)
+  double embedding = 1;  ///< for the factors of the word embedding's adapter
+  /// Of a parameter, as in PEFT (optimizers/loraplus.py), where the magnitudes of an embedding's adapter have the rate
+  /// of all vectors. A router's bias has no learning rate.
+  double factor(ParameterRole role, std::string_view name) const;
+};
 
 /// Whether the whole of `name` matches `pattern`, in which `*` matches any number of characters.
 bool fits(std::string_view pattern, std::string_view name);

@@ -463,7 +463,7 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   setup.model.processes = processes;
   auto& optimization = setup.optimization;
   optimization.groups = recipe.groups;
-  optimization.groups.lora_plus = recipe.lora_plus();
+  optimization.lora_plus = recipe.lora_plus();
   optimization.expert_bias_rate = recipe.moe.moe_router_bias_update_rate;
   optimization.clipping = recipe.clipping;
   optimization.schedule_resume = recipe.schedule_resume;
