@@ -132,14 +132,13 @@ const report = (function () {
     }
   }
 
-  // In the legend: the runs that lack the chosen axis.
+  // In the legend: the runs that lack the chosen axis. With an id, so that an update of a served page makes no entry of a curve of it.
   function tellLeftOut(chart) {
     const legend = document.getElementById(chart.spec.id).querySelector(".legend");
-    const id = chart.spec.id + "-without", old = document.getElementById(id);
-    if (old) old.remove();
+    for (const old of legend.querySelectorAll(".without")) old.remove();
     const runs = new Set(chart.spec.lines.map(([of]) => data.runs[of]).filter((run) => !hasAxis(run)));
     const letters = [...runs].map((run) => run.letter).join(", ");
-    if (letters) legend.append(element("li", {id: id, class: "without"}, letters + ": not drawn, without " + settings.axis));
+    if (letters) legend.append(element("li", {id: chart.spec.id + "-without", class: "without"}, letters + ": not drawn, without " + settings.axis));
   }
 
   function draw(chart) {

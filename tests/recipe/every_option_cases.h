@@ -265,7 +265,7 @@ inline const std::vector<Case> cases = {
     {m + "embedding_multiplier", "3", Seen::metrics, rope},
     {m + "residual_multiplier", "0.5", Seen::metrics},
     {m + "output_multiplier", "0.5", Seen::metrics},
-    {m + "embedding_padding_token", "3", Seen::metrics},
+    {m + "embedding_padding_token", "5", Seen::metrics},
     {m + "hidden_dropout_rate", "0.5", Seen::metrics},
     {m + "embedding_dropout_rate", "0.5", Seen::metrics},
     {m + "attention_dropout_rate", "0.5", Seen::metrics},
