@@ -58,6 +58,10 @@ std::vector<FoundCheckpoint> find_any(const fs::path& folder, const CheckpointFo
   return all;
 }
 
+bool has_checkpoint(const fs::path& folder, const CheckpointFormats& formats) {
+  return formats.of(folder) != nullptr || !find_any(folder, formats).empty();
+}
+
 std::vector<FoundCheckpoint> find_checkpoints(const fs::path& folder, const CheckpointFormats& formats) {
   if (!fs::is_directory(folder)) throw ConfigError(text(folder.string(), ": no such folder"));
   auto all = find_any(folder, formats);

@@ -18,7 +18,9 @@ std::optional<FoundCheckpoint> found_itself(const std::filesystem::path& folder,
 /// for Megatron-LM, checkpoints of other programs after the one that the tracker file names are not the newest: they
 /// come after the others, and unfinished ones last. Empty: there is none.
 std::vector<FoundCheckpoint> find_any(const std::filesystem::path& folder, const CheckpointFormats& formats);
-/// The same. Throws ConfigError if there is none, or `folder` does not exist.
+/// Whether `folder` is a checkpoint or holds one.
+bool has_checkpoint(const std::filesystem::path& folder, const CheckpointFormats& formats);
+/// The same as find_any. Throws ConfigError if there is none, or `folder` does not exist.
 std::vector<FoundCheckpoint> find_checkpoints(const std::filesystem::path& folder, const CheckpointFormats& formats);
 
 /// Puts checkpoints in the order of find_checkpoints, those of the same iteration as they are. `root`: the folder with

@@ -6,6 +6,7 @@
 #include "framework/base/visible_text.h"
 #include "framework/files/input_file.h"
 #include "framework/jinja/chat_template.h"
+#include "framework/tokenizers/sft_tokenizer.h"
 
 namespace tessera::cli {
 namespace {
@@ -23,10 +24,20 @@ void check_message(const std::string& where, std::size_t number, const Json& mes
                            expected_messages));
 }
 
+bool has_tools(const std::string& where, const Json& given) {
+  try {
+    return given.is_object() && !tokenizers::SftTokenizer::tools_of(given).is_null();
+  } catch (const ConfigError& error) {
+    throw ConfigError(text(where, ": ", error.what()));
+  }
+}
+
 Json checked_conversation(const std::string& where, const Json& given) {
   auto messages = given.is_object() && given.contains("messages") ? Json(given["messages"]) : given;
   if (!messages.is_array() || messages.empty())
     throw ConfigError(text(where, ": has no messages; ", expected_messages));
+  if (has_tools(where, given))
+    throw ConfigError(text(where, ": has 'tools', which generate does not pass to the chat template; remove them"));
   for (std::size_t i = 0; i < messages.size(); ++i) check_message(where, i, messages[i]);
   return messages;
 }

@@ -143,10 +143,11 @@ void warn_of_memory(const std::vector<recipe::MemoryNeed>& needs, const CheckArg
                          "), where `tessera train` would refuse it"));
 }
 
-/// A recipe without data can be checked: often each run names its own.
-void warn_of_missing_data(const recipe::Recipe& recipe, const CheckArguments& arguments) {
-  if (const auto missing = recipe::missing_data(recipe); !missing.empty())
-    check_logger.info(text("note: ", arguments.recipe.file, ": `tessera train` would refuse it: ", missing));
+/// A recipe without data can be checked: often each run names its own; and an earlier run may make the checkpoint.
+void warn_of_missing(const recipe::Recipe& recipe, const CheckArguments& arguments) {
+  for (const auto& missing : {recipe::missing_data(recipe), recipe::missing_checkpoint(recipe)})
+    if (!missing.empty())
+      check_logger.info(text("note: ", arguments.recipe.file, ": `tessera train` would refuse it: ", missing));
 }
 
 /// Why the run would be refused because its coverage is insufficient, if its hosts are known; empty: it would not.
@@ -183,7 +184,7 @@ void check(const CheckArguments& arguments, CommandContext& context) {
         std::cout << coverage_report(recipe, layout, arguments.ranks_per_host);
       if (const auto problem = uncovered(recipe, layout, arguments.ranks_per_host); !problem.empty())
         throw ConfigError(problem);
-      if (!arguments.json) warn_of_memory(needs, arguments), warn_of_missing_data(recipe, arguments);
+      if (!arguments.json) warn_of_memory(needs, arguments), warn_of_missing(recipe, arguments);
     } catch (const ConfigError& error) {
       if (!arguments.json) throw;
       report.problem({arguments.recipe.file, 0, "", 0}, "", error.what());

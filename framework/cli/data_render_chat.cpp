@@ -8,6 +8,7 @@
 #include "framework/files/text_file.h"
 #include "framework/jinja/chat_template.h"
 #include "framework/log/log.h"
+#include "framework/tokenizers/sft_tokenizer.h"
 
 namespace tessera::cli {
 namespace {
@@ -46,6 +47,7 @@ struct RenderChat {
       if (!object.is_object() || !object.contains(messages_key))
         throw ConfigError(text(input, ":", number, ": expected a JSON object with the key \"", messages_key, "\""));
       try {
+        given.tools = tokenizers::SftTokenizer::tools_of(object);
         const auto words = rendered.render(object.at(messages_key), given);
         if (json) {
           std::cout << json_quoted(words) << "\n";

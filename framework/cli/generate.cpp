@@ -17,6 +17,7 @@
 #include "framework/log/log.h"
 #include "framework/model/generation.h"
 #include "framework/recipe/saved_model.h"
+#include "framework/tokenizers/continuation.h"
 
 namespace tessera::cli {
 namespace {
@@ -140,14 +141,6 @@ class TextPrompt {
   std::unique_ptr<VisualPrompt> seen_;
 };
 
-/// The text of tokens behind a prompt, so that the first one is not treated as the beginning of a text.
-std::unique_ptr<tokenizers::Tokenizer::Decoder> decoder_behind(const recipe::TrainedModel& trained,
-                                                               const model::Prompt& prompt) {
-  auto decoder = trained.tokenizer->decoder();
-  for (const auto token : prompt.tokens) (void)decoder->push(token);
-  return decoder;
-}
-
 /// Text in, text out. Of conversations only the answers are printed, in their order; some are generated together.
 class TextGenerator {
  public:
@@ -196,12 +189,12 @@ class TextGenerator {
   /// Each token as soon as it is there.
   void print_one(const model::Prompt& prompt) {
     for (std::int64_t i = 0; i < flags_.samples; ++i) {
-      const auto decoder = decoder_behind(trained_, prompt);
+      tokenizers::Continuation answer(*trained_.tokenizer, prompt.tokens);
       if (!chats(flags_)) std::cout << flags_.prompt << std::flush;
       const auto made =
           model::generate(*trained_.model, tape_, prompt, flags_.sampling, limits_, static_cast<std::uint64_t>(i),
-                          [&](std::int32_t token) { std::cout << decoder->push(token) << std::flush; });
-      std::cout << decoder->finish() << std::endl;
+                          [&](std::int32_t token) { std::cout << answer.push(token) << std::flush; });
+      std::cout << answer.finish() << std::endl;
       tell_end(*trained_.model, prompt.tokens.size(), made, flags_.tokens);
     }
   }
@@ -210,12 +203,12 @@ class TextGenerator {
   void print_together(std::span<const model::Prompt> prompts) {
     std::vector<std::string> answers(prompts.size());
     for (std::int64_t i = 0; i < flags_.samples; ++i) {
-      std::vector<std::unique_ptr<tokenizers::Tokenizer::Decoder>> decoders;
-      for (const auto& prompt : prompts) decoders.push_back(decoder_behind(trained_, prompt));
+      std::vector<tokenizers::Continuation> texts;
+      for (const auto& prompt : prompts) texts.emplace_back(*trained_.tokenizer, prompt.tokens);
       model::generate_together(
           *trained_.model, tape_, prompts, flags_.sampling, limits_, static_cast<std::uint64_t>(i),
-          [&](std::size_t which, std::int32_t token) { answers[which] += decoders[which]->push(token); });
-      for (std::size_t k = 0; k < prompts.size(); ++k) answers[k] += decoders[k]->finish() + "\n";
+          [&](std::size_t which, std::int32_t token) { answers[which] += texts[which].push(token); });
+      for (std::size_t k = 0; k < prompts.size(); ++k) answers[k] += texts[k].finish() + "\n";
     }
     for (const auto& answer : answers) std::cout << answer;
     std::cout << std::flush;

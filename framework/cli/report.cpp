@@ -126,8 +126,12 @@ void make_report(const ReportArguments& arguments, const CommandContext& context
           text(folder,
                ": has no metrics.jsonl, events.jsonl or resolved.yaml that can be read; give the run folder "
                "(training_config.output_dir) of a run"));
-    if (run.damaged() > 0)
-      report_logger.warning(text(folder, ": ", run.damaged(), " lines of metrics.jsonl are damaged and were left out"));
+    const auto warn = [&folder](std::int64_t lines, const char* file) {
+      if (lines > 0)
+        report_logger.warning(text(folder, ": ", lines, " lines of ", file, " are damaged and were left out"));
+    };
+    warn(run.damaged(), "metrics.jsonl");
+    warn(run.events().damaged(), "events.jsonl");
   }
   write_output(output, report::page_html(page_of(all, context)));
   if (!is_standard_output(output)) std::cout << output.string() << "\n";

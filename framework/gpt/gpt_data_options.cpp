@@ -32,7 +32,9 @@ bool DataPath::Option::read(const options::Value& value, DataPath& out) {
 
 options::Value DataPath::Option::write(const DataPath& path) {
   if (path.parts.empty()) return {};
-  if (path.parts.size() == 1) return options::Value::of(path.parts[0], {});
+  // A text is divided at white space when it is read.
+  if (path.parts.size() == 1 && path.parts[0].find_first_of(" \t\n\v\f\r") == std::string::npos)
+    return options::Value::of(path.parts[0], {});
   options::Value value;
   value.kind = options::Value::Kind::list;
   for (const auto& part : path.parts) value.items.push_back(options::Value::of(part, {}));

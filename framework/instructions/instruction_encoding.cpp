@@ -69,7 +69,9 @@ InstructionTokens::InstructionTokens(const tokenizers::Tokenizer& tokenizer, con
   for (const auto& one : named) {
     if (one.name == "bos_token") bos = one.id;
     if (one.name == "unk_token") unknown = one.id;
-    if (one.name == "eos_token") eos_given = one.id;
+    // A dataset finds the ends of its rows by the token that ends a document, which for SentencePieceTokenizer is
+    // another one than the model's eos.
+    if (one.name == "eos_token") eos_given = tokenizer.eod();
     if (one.name == "pad_token") pad_given = one.id;
   }
   auto stops = prompt_template.stop_words;

@@ -30,11 +30,11 @@ std::string ConversationFile::place(std::int64_t line) const {
   return text(name_, ":", lines_[static_cast<std::size_t>(line)].number);
 }
 
-std::vector<Json> ConversationFile::conversations(std::int64_t line) const {
+std::vector<ConversationFile::Conversation> ConversationFile::conversations(std::int64_t line) const {
   return read_intact(file_, [&] { return parsed(line); });
 }
 
-std::vector<Json> ConversationFile::parsed(std::int64_t line) const {
+std::vector<ConversationFile::Conversation> ConversationFile::parsed(std::int64_t line) const {
   const auto refuse = [&](const auto&... message) { throw data::BadSampleError(text(place(line), ": ", message...)); };
   const auto begin = lines_[static_cast<std::size_t>(line)].begin;
   const auto words = all_.substr(begin, std::min(all_.find('\n', begin), all_.size()) - begin);
@@ -45,13 +45,19 @@ std::vector<Json> ConversationFile::parsed(std::int64_t line) const {
   const auto found = object.find("messages");
   if (found == nullptr || !found->is_array())
     refuse("expected a key 'messages' with a list of messages such as {\"role\": \"user\", \"content\": \"...\"}");
-  std::vector<Json> all;
+  Json tools;
+  try {
+    tools = tokenizers::SftTokenizer::tools_of(object);
+  } catch (const ConfigError& error) {
+    refuse(error.what());
+  }
+  std::vector<Conversation> all;
   for (const auto& message : *found) {
     if (!message.is_object() || !message.contains("role") || !message.at("role").is_string())
       refuse("message ", &message - &(*found)[0] + 1,
              " has no role; expected {\"role\": \"user\", \"content\": \"...\"}");
-    if (all.empty() || message.at("role") == "system") all.push_back(Json::array());
-    all.back().push_back(message);
+    if (all.empty() || message.at("role") == "system") all.push_back({Json::array(), tools});
+    all.back().messages.push_back(message);
   }
   return all;
 }
@@ -73,7 +79,7 @@ void SftDataset::read(std::int64_t index, const SampleView& out) const {
     for (const auto& conversation : file_->conversations(line)) {
       const auto begin = tokens.size();
       try {
-        tokenizer_->encode(conversation, tokens, targets);
+        tokenizer_->encode(conversation.messages, tokens, targets, conversation.tools, length - begin);
       } catch (const ConfigError& error) {
         throw data::BadSampleError(text(place, ": ", error.what()));
       }

@@ -12,7 +12,8 @@
 
 namespace tessera::instructions {
 
-/// A file of JSON lines with conversations: each line is an object whose `messages` is a list of {"role", "content"}.
+/// A file of JSON lines with conversations: each line is an object whose `messages` is a list of {"role", "content"};
+/// `tools`, if it has them, is a list of objects for the chat template.
 /// The file is memory-mapped; only the positions of lines are kept in memory. Blank lines are ignored. Thread-safe.
 class ConversationFile {
  public:
@@ -22,13 +23,17 @@ class ConversationFile {
   std::int64_t lines() const { return static_cast<std::int64_t>(lines_.size()); }
   /// "file:line" of line `line`, counted from 0 without blank lines.
   std::string place(std::int64_t line) const;
+  struct Conversation {
+    Json messages;
+    Json tools;  ///< `tools` of the line: a list of objects; null: none
+  };
   /// The conversations of line `line`: each begins at a message with role system, or at the beginning of the line.
   /// Throws ConfigError, beginning with file:line, if the line is not a JSON object with messages; IoError if the file
   /// was truncated.
-  std::vector<Json> conversations(std::int64_t line) const;
+  std::vector<Conversation> conversations(std::int64_t line) const;
 
  private:
-  std::vector<Json> parsed(std::int64_t line) const;
+  std::vector<Conversation> parsed(std::int64_t line) const;
   struct Line {
     std::size_t begin;
     std::int64_t number;  // in the file, from 1

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* unfinished = ".unfinished";
 // Raised when the program makes other tokens of the same request.
-constexpr int version = 1;
+constexpr int version = 2;
 
 // Name, size and time of a file that is read.
 Json describe_file(const std::string& name) {
@@ -35,7 +35,10 @@ Json describe_tokenizer(const tokenizers::Tokenizer& tokenizer) {
   for (const auto& one : tokenizer.named_tokens()) tokens.push_back(Json::array({one.name, one.text, one.id}));
   Json files = Json::array();
   for (const auto& file : tokenizer.files()) files.push_back(describe_file(file.path));
-  return {{"origin", tokenizers::origin_text(tokenizer)}, {"tokens", tokens}, {"files", files}};
+  Json options = Json::array();  // such as split_special_tokens, which the text of the origin does not show
+  const auto identity = tokenizer.identity();
+  for (const auto& one : identity.options) options.push_back(Json::array({one.first, one.second}));
+  return {{"origin", tokenizers::origin_text(tokenizer)}, {"tokens", tokens}, {"files", files}, {"options", options}};
 }
 
 std::string describe(const tokenizers::Tokenizer& tokenizer, const InstructionWriteRequest& request,

@@ -12,6 +12,7 @@ struct ChatTemplate::Parsed {
   std::unique_ptr<const Node> root;
   std::string name;
   ChatTemplateLimits limits;
+  bool has_tools = false;
 
   // "line 3: what" becomes "name:3: what".
   [[noreturn]] void fail(const std::string& what) const {
@@ -23,6 +24,7 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name, const Chat
   auto parsed = std::make_unique<Parsed>();
   parsed->name = std::move(name);
   parsed->limits = limits;
+  parsed->has_tools = source.find("tools") != std::string_view::npos;
   if (static_cast<std::int64_t>(source.size()) > limits.source_bytes)
     parsed->fail(text("the chat template has ", source.size(), " bytes; the limit is ", limits.source_bytes));
   if (const auto at = unicode::first_not_utf8(source); at != std::string_view::npos)
@@ -60,6 +62,8 @@ TemplateValue message_of(const Json& json) {
 
 }  // namespace
 
+bool ChatTemplate::has_tools() const { return parsed_->has_tools; }
+
 std::string ChatTemplate::render(const Json& messages, const ChatTemplateInput& input) const {
   try {
     if (!messages.is_array() || messages.empty()) throw ConfigError("a conversation is a list of at least one message");
@@ -68,7 +72,7 @@ std::string ChatTemplate::render(const Json& messages, const ChatTemplateInput& 
     Values list;
     for (const auto& message : messages) list.push_back(message_of(message));
     variables["messages"] = make_list(std::move(list));
-    variables["tools"] = TemplateValue::none();
+    variables["tools"] = input.tools.is_null() ? TemplateValue::none() : from_json(input.tools);
     variables["documents"] = TemplateValue::none();
     variables["add_generation_prompt"] = TemplateValue(input.add_generation_prompt);
     return Renderer(parsed_->limits, input).run(*parsed_->root, std::move(variables));

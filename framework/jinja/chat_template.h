@@ -26,13 +26,15 @@ struct ChatTemplateInput {
   bool add_generation_prompt = false;
   /// bos_token, eos_token, ...: only those that the tokenizer has.
   std::vector<std::pair<std::string, std::string>> special_tokens;
+  /// The variable `tools`: a list of objects as in apply_chat_template(tools=...); null: None.
+  Json tools = {};
   /// Seconds since 1970, in UTC, that strftime_now formats; null: a template that calls strftime_now is an error.
   std::optional<std::int64_t> now;
 };
 
 /// A chat template: the part of the Jinja language that published chat templates use, rendered to the same text as
 /// `apply_chat_template(tokenize=False)` of Hugging Face Transformers 5 (Jinja 3.1 with trim_blocks and lstrip_blocks).
-/// `tools` and `documents` are None. Unimplemented features cause a ConfigError that names the feature and its line;
+/// `documents` is None. Unimplemented features cause a ConfigError that names the feature and its line;
 /// docs/data.md lists the implemented ones.
 ///
 /// Const and thread-safe.
@@ -49,6 +51,9 @@ class ChatTemplate {
   /// are null are dropped, and `reasoning_content` is also available as `thinking`. Throws ConfigError if the template
   /// rejects the conversation (raise_exception), fails, uses an unimplemented feature, or exceeds a limit.
   std::string render(const Json& messages, const ChatTemplateInput& input = {}) const;
+
+  /// Whether the source has the word `tools`: without it the text does not depend on the tools.
+  bool has_tools() const;
 
  private:
   struct Parsed;

@@ -28,7 +28,9 @@ bool holds(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// As in Jinja, a false value such as None gives no items, whatever the arguments are.
 TemplateValue mapped(Renderer& renderer, const TemplateValue& value, const Arguments& arguments) {
+  if (!truth(value)) return renderer.make_list({}, List::Type::generator);
   std::function<TemplateValue(const TemplateValue&)> change;
   const auto& positional = arguments.positional;
   if (positional.empty()) {
@@ -54,9 +56,10 @@ TemplateValue mapped(Renderer& renderer, const TemplateValue& value, const Argum
   return renderer.make_list(std::move(items), List::Type::generator);
 }
 
-// select, reject, selectattr, rejectattr.
+// select, reject, selectattr, rejectattr. A false value gives no items, as for map.
 TemplateValue selected(Renderer& renderer, const std::string& name, const TemplateValue& value,
                        const Arguments& arguments) {
+  if (!truth(value)) return renderer.make_list({}, List::Type::generator);
   const bool by_attribute = name.find("attr") != std::string::npos, keep = name.rfind("select", 0) == 0;
   const auto& positional = arguments.positional;
   const std::size_t first = by_attribute ? 1 : 0;
@@ -347,7 +350,7 @@ bool Renderer::test(const std::string& name, const TemplateValue& value, const V
   if (name == "false") return value.get<bool>() && !*value.get<bool>();
   if (name == "odd") return whole(value) % 2 != 0;
   if (name == "even") return whole(value) % 2 == 0;
-  if (generator || value.get<std::shared_ptr<const Loop>>())
+  if (generator || value.get<std::shared_ptr<Loop>>())
     throw ConfigError(text("the test callable of ", type_name(value), " is not supported"));
   return value.is_undefined() || value.get<std::shared_ptr<const Function>>() != nullptr;
 }

@@ -34,10 +34,13 @@ TemplateValue by_path(Renderer& renderer, TemplateValue value, const TemplateVal
 /// The filters sort, dictsort, unique, min, max, sum, int, float and round; nothing for another name.
 std::optional<TemplateValue> aggregate_filter(Renderer& renderer, const std::string& name, const TemplateValue& value,
                                               const Arguments& arguments);
-/// The methods of strings that search a part or tell what characters there are; nothing for another name.
+/// The methods of strings that search a part, pad, or tell what characters there are; nothing for another name.
 std::optional<TemplateValue> search_method(Renderer& renderer, const std::string& words, const std::string& name,
                                            const Arguments& arguments);
 
+/// Whether `words` begin (`front`) or end with `ends`, a string or one of a tuple of strings. Throws ConfigError for
+/// another type.
+bool has_end(std::string_view words, const TemplateValue& ends, bool front);
 /// Python's str.upper(), lower(), capitalize() and title(). Throws ConfigError for non-ASCII text, whose case mapping
 /// depends on Python's Unicode version.
 std::string upper(std::string_view text);

@@ -77,18 +77,6 @@ void split_from_right(std::string_view words, const std::string& separator, std:
   sink(words.substr(0, end));
 }
 
-// startswith and endswith take a string or a tuple of strings.
-bool has_end(const std::string& words, const TemplateValue& ends, bool front) {
-  const auto one = [&](const TemplateValue& end) {
-    if (!end.text()) throw ConfigError(text("startswith and endswith need a string, not ", type_name(end)));
-    const auto& e = *end.text();
-    return words.size() >= e.size() && words.compare(front ? 0 : words.size() - e.size(), e.size(), e) == 0;
-  };
-  const auto* list = ends.list();
-  if (list && list->type == List::Type::tuple) return std::any_of(list->items.begin(), list->items.end(), one);
-  return one(ends);
-}
-
 }  // namespace
 
 bool has_method(const TemplateValue& value, const std::string& name) {
@@ -112,27 +100,31 @@ bool has_method(const TemplateValue& value, const std::string& name) {
   return false;
 }
 
+namespace {
+TemplateValue loop_attribute(Loop& loop, const std::string& name) {
+  const auto index = static_cast<std::int64_t>(loop.index);
+  if (name == "index") return TemplateValue(index + 1);
+  if (name == "index0") return TemplateValue(index);
+  if (name == "revindex") return TemplateValue(loop.length() - index);
+  if (name == "revindex0") return TemplateValue(loop.length() - index - 1);
+  if (name == "first") return TemplateValue(index == 0);
+  if (name == "last") return TemplateValue(!loop.has(loop.index + 1));
+  if (name == "length") return TemplateValue(loop.length());
+  if (name == "previtem")
+    return index > 0 ? loop.items[loop.index - 1] : TemplateValue::undefined("there is no previous item");
+  if (name == "nextitem")
+    return loop.has(loop.index + 1) ? loop.items[loop.index + 1] : TemplateValue::undefined("there is no next item");
+  throw ConfigError(text("loop.", name, " is not supported"));
+}
+}  // namespace
+
 TemplateValue Renderer::attribute(const TemplateValue& object, const std::string& name) {
   if (object.is_undefined()) fail_undefined(object);
   if (const auto* space = object.get<std::shared_ptr<Namespace>>()) {
     if (name.rfind("__", 0) == 0) throw ConfigError(text("the attribute ", name, " is not supported"));
     if (const auto* found = (*space)->find(name)) return *found;
-  } else if (const auto* held = object.get<std::shared_ptr<const Loop>>()) {
-    const auto& loop = **held;
-    const auto length = static_cast<std::int64_t>(loop.items->size());
-    const auto index = static_cast<std::int64_t>(loop.index);
-    if (name == "index") return TemplateValue(index + 1);
-    if (name == "index0") return TemplateValue(index);
-    if (name == "revindex") return TemplateValue(length - index);
-    if (name == "revindex0") return TemplateValue(length - index - 1);
-    if (name == "first") return TemplateValue(index == 0);
-    if (name == "last") return TemplateValue(index + 1 == length);
-    if (name == "length") return TemplateValue(length);
-    if (name == "previtem")
-      return index > 0 ? (*loop.items)[loop.index - 1] : TemplateValue::undefined("there is no previous item");
-    if (name == "nextitem")
-      return index + 1 < length ? (*loop.items)[loop.index + 1] : TemplateValue::undefined("there is no next item");
-    throw ConfigError(text("loop.", name, " is not supported"));
+  } else if (const auto* loop = object.get<std::shared_ptr<Loop>>()) {
+    return loop_attribute(**loop, name);
   } else if (has_method(object, name)) {
     Function function;
     function.name = name;
@@ -257,14 +249,19 @@ TemplateValue dict_method(Renderer& renderer, const TemplateValue& self, const s
 }
 
 TemplateValue list_method(const TemplateValue& self, const std::string& name, const Arguments& arguments) {
-  const Given given(name, arguments, {"value"});
+  const bool limited = name == "index" && self.list()->type != List::Type::range;
+  const Given given = limited ? Given(name, arguments, {"value", "start", "stop"}) : Given(name, arguments, {"value"});
+  if (!arguments.named.empty()) throw ConfigError(text(name, " takes no keyword arguments"));
   if (!given.get("value")) throw ConfigError(text(name, " needs a value"));
   const auto& items = self.list()->items;
   if (name == "count")
     return TemplateValue(static_cast<std::int64_t>(
         std::count_if(items.begin(), items.end(), [&](const auto& one) { return equal(one, *given.get("value")); })));
-  for (std::size_t i = 0; i < items.size(); ++i)
-    if (equal(items[i], *given.get("value"))) return TemplateValue(static_cast<std::int64_t>(i));
+  const auto size = static_cast<std::int64_t>(items.size());
+  const auto within = [size](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size); };
+  const auto stop = within(given.integer("stop", size));
+  for (auto i = within(given.integer("start", 0)); i < stop; ++i)
+    if (equal(items[static_cast<std::size_t>(i)], *given.get("value"))) return TemplateValue(i);
   throw ConfigError("index: the value is not in the list");
 }
 
@@ -300,23 +297,6 @@ TemplateValue join_method(Renderer& renderer, const std::string& words, const Ar
   return renderer.make_text(std::move(joined));
 }
 
-/// "find", "index" or "count".
-TemplateValue find_method(const std::string& words, const std::string& name, const Arguments& arguments) {
-  const Given given(name, arguments, {"sub"});
-  const auto& part = given.text("sub");
-  if (name == "count") {
-    std::int64_t count = part.empty() ? static_cast<std::int64_t>(code_points(words)) + 1 : 0;
-    for (auto at = part.empty() ? std::string::npos : words.find(part); at != std::string::npos;
-         at = words.find(part, at + part.size()))
-      ++count;
-    return TemplateValue(count);
-  }
-  const auto at = words.find(part);
-  if (at == std::string::npos && name == "index") throw ConfigError("index: substring not found");
-  if (at == std::string::npos) return TemplateValue(std::int64_t{-1});
-  return TemplateValue(static_cast<std::int64_t>(code_points(std::string_view(words).substr(0, at))));
-}
-
 }  // namespace
 
 TemplateValue Renderer::method(const TemplateValue& self, const std::string& name, const Arguments& arguments) {
@@ -340,18 +320,12 @@ TemplateValue Renderer::method(const TemplateValue& self, const std::string& nam
     split_lines(words, [&](std::string_view line) { lines.push_back(make_part(line)); });
     return make_list(std::move(lines));
   }
-  if (name == "startswith" || name == "endswith") {
-    const Given given(name, arguments, {"prefix"});
-    if (!given.get("prefix")) throw ConfigError(text(name, " needs a string"));
-    return TemplateValue(has_end(words, *given.get("prefix"), name == "startswith"));
-  }
   if (name == "replace") {
     const Given given(name, arguments, {"old", "new", "count"});
     auto made = replaced(words, given.text("old"), given.text("new"), given.integer("count", -1), limits_.output_bytes);
     return make_text(std::move(made));
   }
   if (name == "join") return join_method(*this, words, arguments);
-  if (name == "find" || name == "index" || name == "count") return find_method(words, name, arguments);
   if (name == "removeprefix" || name == "removesuffix") {
     const Given given(name, arguments, {"affix"});
     const auto& affix = given.text("affix");

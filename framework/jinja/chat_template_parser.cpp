@@ -65,11 +65,10 @@ class Parser : TokenCursor {
     } else if (word == "macro") {
       made = macro();
     } else if (word == "generation") {
-      expect_block_end();
-      made = with(node(Kind::generation), statements({"endgeneration"}));
-      expect_block_end();
+      made = generation();
     } else if (word == "break" || word == "continue") {
       if (loops_ == 0) fail(text(word, " outside of a for loop"));
+      if (!in_loop_body_) fail(text(word, " within generation cannot end a for loop outside of it"));
       made = node(word == "break" ? Kind::break_loop : Kind::continue_loop);
       expect_block_end();
     } else {
@@ -112,7 +111,9 @@ class Parser : TokenCursor {
     if (is_name("recursive")) fail("recursive for loops are not supported");
     expect_block_end();
     ++loops_;
+    const bool outer = std::exchange(in_loop_body_, true);
     add(*made, statements({"else", "endfor"}));
+    in_loop_body_ = outer;
     --loops_;
     add(*made, nullptr);
     if (ended_by_ == "else") {
@@ -120,6 +121,16 @@ class Parser : TokenCursor {
       made->children[4] = statements({"endfor"});
       deepen(*made, made->children[4]);
     }
+    expect_block_end();
+    return made;
+  }
+
+  // For Transformers this is a call block, whose body is a function of its own.
+  Pointer generation() {
+    expect_block_end();
+    const bool outer = std::exchange(in_loop_body_, false);
+    auto made = with(node(Kind::generation), statements({"endgeneration"}));
+    in_loop_body_ = outer;
     expect_block_end();
     return made;
   }
@@ -476,6 +487,7 @@ class Parser : TokenCursor {
   }
 
   int loops_ = 0;
+  bool in_loop_body_ = false;  // where break and continue may stand
   bool in_loop_filter_ = false, in_macro_ = false;
   std::string ended_by_;
 };

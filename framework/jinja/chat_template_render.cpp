@@ -112,13 +112,12 @@ const TemplateValue* Renderer::find(std::string_view name) const {
   return nullptr;
 }
 
-std::string Renderer::captured(const Node& block) {
-  std::string inner;
-  auto* const outer = std::exchange(out_, &inner);
-  execute(block);
+Renderer::Flow Renderer::capture(const Node& block, std::string& into) {
+  auto* const outer = std::exchange(out_, &into);
+  const auto flow = execute(block);
   out_ = outer;
-  created(inner.size());
-  return inner;
+  created(into.size());
+  return flow;
 }
 
 template <class Action>
@@ -153,15 +152,8 @@ Renderer::Flow Renderer::execute_one(const Node& node) {
     case Node::Kind::set:
       assign(*node.children[0], evaluate(*node.children[1]));
       break;
-    case Node::Kind::set_block: {
-      Frame inner;
-      inner.parent = frame_;
-      frame_ = &inner;
-      auto value = TemplateValue::of(captured(*node.children[1]));
-      frame_ = inner.parent;
-      assign(*node.children[0], value);
-      break;
-    }
+    case Node::Kind::set_block:
+      return execute_set_block(node);
     case Node::Kind::condition:
       for (std::size_t i = 0; i + 1 < node.children.size(); i += 2)
         if (truth(evaluate(*node.children[i]))) return execute(*node.children[i + 1]);
@@ -176,14 +168,8 @@ Renderer::Flow Renderer::execute_one(const Node& node) {
       frame_->values[node.text] = TemplateValue(std::make_shared<const Function>(std::move(function)));
       break;
     }
-    case Node::Kind::generation: {
-      Frame inner;
-      inner.parent = frame_;
-      frame_ = &inner;
-      execute(*node.children[0]);
-      frame_ = inner.parent;
-      break;
-    }
+    case Node::Kind::generation:
+      return execute_in_scope(*node.children[0]);
     case Node::Kind::break_loop:
       return Flow::break_loop;
     case Node::Kind::continue_loop:
@@ -195,36 +181,66 @@ Renderer::Flow Renderer::execute_one(const Node& node) {
   return Flow::next;
 }
 
+Renderer::Flow Renderer::execute_in_scope(const Node& block) {
+  Frame inner;
+  inner.parent = frame_;
+  frame_ = &inner;
+  const auto flow = execute(block);
+  frame_ = inner.parent;
+  return flow;
+}
+
+// If break or continue leaves the block, nothing is assigned.
+Renderer::Flow Renderer::execute_set_block(const Node& node) {
+  Frame inner;
+  inner.parent = frame_;
+  frame_ = &inner;
+  std::string words;
+  const auto flow = capture(*node.children[1], words);
+  frame_ = inner.parent;
+  if (flow == Flow::next) assign(*node.children[0], TemplateValue::of(std::move(words)));
+  return flow;
+}
+
+// Whether the filter of a loop, which stands in the frame `outer`, accepts an item.
+bool Renderer::passes(const Node& loop, Frame* outer, const TemplateValue& item) {
+  Frame inner;
+  inner.parent = outer;
+  auto* const before = std::exchange(frame_, &inner);
+  assign(*loop.children[0], item);
+  const bool accepted = truth(evaluate(*loop.children[2]));
+  frame_ = before;
+  return accepted;
+}
+
+// As in Jinja, the block of else is rendered unless a pass reached the end of the body: a pass that ends with break or
+// continue does not count.
 Renderer::Flow Renderer::execute_loop(const Node& node) {
   const auto& target = *node.children[0];
-  const auto iterable = evaluate(*node.children[1]);
-  auto items = std::make_shared<Values>();
   Frame* const outer = frame_;
-  *items = iterate(iterable);
+  const auto loop = std::make_shared<Loop>();
+  loop->items = iterate(evaluate(*node.children[1]));
   if (node.children[2]) {
-    Values kept;
-    for (const auto& item : *items) {
-      Frame inner;
-      inner.parent = outer;
-      frame_ = &inner;
-      assign(target, item);
-      if (truth(evaluate(*node.children[2]))) kept.push_back(item);
-      frame_ = outer;
-    }
-    *items = std::move(kept);
+    loop->filter = [this, outer, &node](const TemplateValue& item) { return passes(node, outer, item); };
+  } else {
+    loop->passed = loop->tested = loop->items.size();
   }
-  for (std::size_t i = 0; i < items->size(); ++i) {
+  bool completed = false;
+  for (std::size_t i = 0; loop->has(i); ++i) {
     step();
+    loop->index = i;
     Frame inner;
     inner.parent = outer;
     frame_ = &inner;
-    inner.values["loop"] = TemplateValue(std::make_shared<const Loop>(Loop{items, i}));
-    assign(target, (*items)[i]);
+    inner.values["loop"] = TemplateValue(loop);
+    assign(target, loop->items[i]);
     const auto flow = execute(*node.children[3]);
     frame_ = outer;
     if (flow == Flow::break_loop) break;
+    if (flow == Flow::next) completed = true;
   }
-  return items->empty() && node.children[4] ? execute(*node.children[4]) : Flow::next;
+  loop->filter = nullptr;  // a namespace may hold the loop longer than its frames live
+  return !completed && node.children[4] ? execute_in_scope(*node.children[4]) : Flow::next;
 }
 
 void Renderer::assign(const Node& target, const TemplateValue& value) {
@@ -425,10 +441,11 @@ TemplateValue Renderer::call_macro(const Node& macro, const Arguments& given) {
                                               : TemplateValue::undefined("parameter '" + name + "' was not provided");
     }
   }
-  auto made = TemplateValue::of(captured(*macro.children.back()));
+  std::string words;
+  capture(*macro.children.back(), words);  // the parser lets neither break nor continue leave a macro
   frame_ = outer;
   --macros_;
-  return made;
+  return TemplateValue::of(std::move(words));
 }
 
 }  // namespace tessera::jinja

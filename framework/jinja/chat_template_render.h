@@ -78,8 +78,11 @@ class Renderer {
   auto located(const Node& node, const Action& action);
   Flow execute(const Node& node);
   Flow execute_one(const Node& node);
+  Flow execute_in_scope(const Node& block);
+  Flow execute_set_block(const Node& node);
   Flow execute_loop(const Node& node);
-  std::string captured(const Node& block);
+  bool passes(const Node& loop, Frame* outer, const TemplateValue& item);
+  Flow capture(const Node& block, std::string& into);  // what the block prints
   void assign(const Node& target, const TemplateValue& value);
   const TemplateValue* find(std::string_view name) const;
   TemplateValue evaluate(const Node& node);

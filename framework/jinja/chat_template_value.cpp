@@ -53,6 +53,25 @@ void Namespace::set(std::string_view name, TemplateValue value) {
   items.emplace_back(std::string(name), std::move(value));
 }
 
+bool Loop::has(std::size_t at) {
+  if (filtering && passed <= at)
+    throw ConfigError("the filter of a for loop needs the next item or the length of its own loop");
+  while (passed <= at && tested < items.size()) {
+    if (!filter)
+      throw ConfigError("the next item or the length of a for loop with a filter is not supported after the loop");
+    filtering = true;
+    const TemplateValue item = items[tested++];
+    if (filter(item)) items[passed++] = item;
+    filtering = false;
+  }
+  return at < passed;
+}
+
+std::int64_t Loop::length() {
+  has(items.size());
+  return static_cast<std::int64_t>(passed);
+}
+
 std::string type_name(const TemplateValue& value) {
   static const char* const names[] = {"Undefined", "NoneType", "bool",      "int",      "float",       "str",
                                       "list",      "dict",     "Namespace", "function", "LoopContext", "Markup"};
@@ -231,7 +250,7 @@ int depth_of(const TemplateValue& value) {
   if (const auto* dict = value.dict()) return dict->depth;
   if (const auto* function = value.get<std::shared_ptr<const Function>>(); function && (*function)->self)
     return 1 + depth_of(*(*function)->self);
-  if (value.get<std::shared_ptr<const Loop>>()) throw ConfigError("keeping loop in a list is not supported");
+  if (value.get<std::shared_ptr<Loop>>()) throw ConfigError("keeping loop in a list is not supported");
   return 0;
 }
 

@@ -34,7 +34,7 @@ struct TemplateValue {
   };
   using Data =
       std::variant<Undefined, None, bool, std::int64_t, double, Text, std::shared_ptr<List>, std::shared_ptr<Dict>,
-                   std::shared_ptr<Namespace>, std::shared_ptr<const Function>, std::shared_ptr<const Loop>, Safe>;
+                   std::shared_ptr<Namespace>, std::shared_ptr<const Function>, std::shared_ptr<Loop>, Safe>;
   Data data;
 
   TemplateValue() = default;
@@ -97,10 +97,20 @@ struct Function {
   std::shared_ptr<const TemplateValue> self;  ///< the object of a method
 };
 
-/// The variable `loop`.
+/// The variable `loop`: one object for all passes of a loop. As in Jinja, an item is tested by the filter of the loop
+/// only when it is needed: for the next pass, for `last` and `nextitem`, and for what depends on the length.
 struct Loop {
-  std::shared_ptr<const Values> items;
-  std::size_t index = 0;
+  Values items;                                      ///< [0, passed): accepted by the filter; [tested, end): not tested
+  std::size_t passed = 0, tested = 0;                ///< without a filter: the number of items
+  std::size_t index = 0;                             ///< of the pass, from 0
+  std::function<bool(const TemplateValue&)> filter;  ///< null: none, or the loop has ended
+  bool filtering = false;                            ///< the filter is running
+
+  /// Whether there is an item for the pass `at`; tests as many items as that takes. Throws ConfigError if the filter
+  /// does, if it is running already, and if the loop has ended before the items that are to be tested.
+  bool has(std::size_t at);
+  /// Number of passes; tests all items.
+  std::int64_t length();
 };
 
 /// Python's name of the value's type.

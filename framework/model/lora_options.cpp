@@ -231,12 +231,22 @@ void describe_training(options::Schema<Lora>& s) {
       .when_changed(options::Change::told)
       .matters_when(with_lora, without_lora)
       .no_flag(no_lora_flag);
-  s.option("loraplus_lr_ratio", &Lora::loraplus_lr_ratio,
-           "LoRA+: learning rate of B relative to that of A (Hayou et al., arXiv:2402.12354); null: 1.")
+  s.option(
+       "loraplus_lr_ratio", &Lora::loraplus_lr_ratio,
+       "LoRA+: learning rate of B, and of biases, magnitudes and norm weights trained with it, relative to that of A "
+       "(Hayou et al., arXiv:2402.12354); null: 1.")
       .above(0)
       .at_most(options::most_factor)
       .when_changed(options::Change::told)
       .matters_when(with_lora, without_lora);
+  s.option("loraplus_lr_embedding", &Lora::loraplus_lr_embedding,
+           "LoRA+: learning rate of the factors of the word embedding's adapter; it follows the schedule of "
+           "`learning_rate`. The default is PEFT's.")
+      .at_least(0)
+      .at_most(options::most_rate)
+      .when_changed(options::Change::told)
+      .matters_when([](const Lora& o) { return o.use_lora && o.loraplus_lr_ratio; },
+                    "`use_lora` is false or `loraplus_lr_ratio` is null");
   s.option(
        "adapter", &Lora::adapter,
        "Folder of a saved adapter of PEFT that training starts from: its adapters, and the parameters that it has "

@@ -80,6 +80,7 @@ struct LoraOptions {
   std::vector<std::string> modules_to_save;
   LoraInit init_lora_weights = LoraInit::kaiming;
   std::optional<double> loraplus_lr_ratio;
+  double loraplus_lr_embedding = 1e-6;
   bool qlora = false;
   bool qlora_double_quant = false;
   std::optional<std::string> adapter;

@@ -95,4 +95,11 @@ ParameterGroup group_of(const ParameterGroupOptions& o, ParameterRole role, std:
   return group;
 }
 
+double LoraPlus::factor(ParameterRole role, std::string_view name) const {
+  if (role == ParameterRole::expert_bias) return 1;
+  if (is_vector(role)) return ratio;
+  if (name.starts_with("embedding.word_embeddings.lora_")) return embedding;
+  return name.ends_with(".lora_B.weight") ? ratio : 1;
+}
+
 }  // namespace tessera::optim

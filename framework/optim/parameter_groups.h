@@ -51,6 +51,15 @@ struct ParameterGroup {
 /// given. A router's bias has no decay, and no rule applies to it.
 ParameterGroup group_of(const ParameterGroupOptions& options, ParameterRole role, std::string_view name);
 
+/// LoRA+ (Hayou et al., arXiv:2402.12354): factors of the learning rate, from lora_config.
+struct LoraPlus {
+  double ratio = 1;      ///< for the factors B and for all vectors (biases, magnitudes, gains)
+  double embedding = 1;  ///< for the factors of the word embedding's adapter
+  /// Of a parameter, as in PEFT (optimizers/loraplus.py), where the magnitudes of an embedding's adapter have the rate
+  /// of all vectors. A router's bias has no learning rate.
+  double factor(ParameterRole role, std::string_view name) const;
+};
+
 /// Whether the whole of `name` matches `pattern`, in which `*` matches any number of characters.
 bool fits(std::string_view pattern, std::string_view name);
 

@@ -68,7 +68,11 @@ ParquetReader::ParquetReader(const std::string& name, std::span<const std::strin
           refuse_file(text("it has two columns with the name '", column.name, "'; rename one of them"));
       columns_ = std::move(all);
     } else {
-      for (const auto& column : columns) columns_.push_back(select_parquet_column(all, column));
+      std::set<std::string_view> names;
+      for (const auto& column : columns) {
+        if (!names.insert(column).second) throw ConfigError(text("column '", column, "' is given twice; give it once"));
+        columns_.push_back(select_parquet_column(all, column));
+      }
     }
   } catch (const ConfigError& error) {
     refuse_file(error.what());

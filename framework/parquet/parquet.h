@@ -36,9 +36,9 @@ class ParquetSink {
 /// Zstandard. Everything else causes a ConfigError that names it. docs/data.md describes this for users.
 class ParquetReader {
  public:
-  /// `columns`: names as select_parquet_column() takes them, without duplicates; empty: all columns of the file.
-  /// Throws ConfigError, beginning with the file name, if the file cannot be read, is not Parquet or is damaged, and if
-  /// a column does not exist or has an unsupported type.
+  /// `columns`: names as select_parquet_column() takes them; empty: all columns of the file. Throws
+  /// ConfigError, beginning with the file name, if the file cannot be read, is not Parquet or is damaged, and if a
+  /// column does not exist, is given twice or has an unsupported type.
   ParquetReader(const std::string& name, std::span<const std::string> columns, const ParquetLimits& limits = {});
 
   /// Passes the next row to `sink`, as one structure with a field per column; returns false at the end. Throws

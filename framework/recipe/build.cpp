@@ -347,11 +347,9 @@ const log::Logger base_logger("base");
 /// As Megatron-LM does, a run begins with the weights of pretrained_checkpoint while load_checkpoint holds nothing.
 void begin_with_pretrained(training::TrainingSetup& setup, const checkpoint::CheckpointFormats& formats) {
   auto& o = setup.options;
-  const auto holds_some = [&](const std::string& folder) {
-    return formats.of(folder) != nullptr || !checkpoint::find_any(folder, formats).empty();
-  };
-  if (!o.pretrained_checkpoint || (o.load_checkpoint && holds_some(*o.load_checkpoint))) return;
-  if (!holds_some(*o.pretrained_checkpoint))
+  if (!o.pretrained_checkpoint || (o.load_checkpoint && checkpoint::has_checkpoint(*o.load_checkpoint, formats)))
+    return;
+  if (!checkpoint::has_checkpoint(*o.pretrained_checkpoint, formats))
     throw ConfigError(text("training_config.pretrained_checkpoint: ", *o.pretrained_checkpoint,
                            " holds no checkpoint; give the folder of one, or leave it out"));
   o.load_checkpoint = o.pretrained_checkpoint;
@@ -465,8 +463,7 @@ training::TrainingSetup build(const Recipe& recipe, const parallel::ProcessGroup
   setup.model.processes = processes;
   auto& optimization = setup.optimization;
   optimization.groups = recipe.groups;
-  if (recipe.adapters && recipe.lora.loraplus_lr_ratio)
-    optimization.groups.param_rules.push_back({.params = "*.lora_B.weight", .lr_mult = *recipe.lora.loraplus_lr_ratio});
+  optimization.lora_plus = recipe.lora_plus();
   optimization.expert_bias_rate = recipe.moe.moe_router_bias_update_rate;
   optimization.clipping = recipe.clipping;
   optimization.schedule_resume = recipe.schedule_resume;

@@ -7,6 +7,7 @@
 #include "framework/base/checked.h"
 #include "framework/base/crc32c.h"
 #include "framework/base/files.h"
+#include "framework/checkpoint/find.h"
 #include "framework/gpt/data_path.h"
 #include "framework/gpt/gpt_data_options.h"
 #include "framework/indexed/indexed_dataset.h"
@@ -97,6 +98,31 @@ std::string missing_data(const Recipe& recipe) {
   } catch (const ConfigError& error) {
     return text("dataset_config.", error.what());
   }
+}
+
+std::string missing_checkpoint(const Recipe& recipe) {
+  const auto& o = recipe.training;
+  const auto has = [&](const std::string& folder) {
+    try {
+      return checkpoint::has_checkpoint(folder, recipe.formats);
+    } catch (const Error&) {
+    } catch (const std::filesystem::filesystem_error&) {
+    }
+    return true;  // a folder that cannot be read: on the machine of the run it may be
+  };
+  const auto missing = [](const char* option, const std::string& folder) {
+    return text(option, ": there is no checkpoint in ", folder);
+  };
+  if (o.resume_training != training::Resume::never && has(o.output_dir)) return "";
+  const bool loads = o.load_checkpoint && has(*o.load_checkpoint);
+  if (!loads && o.pretrained_checkpoint) {
+    if (!has(*o.pretrained_checkpoint))
+      return missing("training_config.pretrained_checkpoint", *o.pretrained_checkpoint);
+  } else if (!loads && o.load_checkpoint && (o.exit_on_missing_checkpoint || !recipe.continues_itself())) {
+    return missing("training_config.load_checkpoint", *o.load_checkpoint);
+  }
+  const auto& reference = recipe.preference.ref_model;
+  return reference && !has(*reference) ? missing("preference_config.ref_model", *reference) : "";
 }
 
 std::vector<Figures::DataFile> data_files(const Recipe& recipe) {

@@ -40,6 +40,10 @@ struct Figures {
 /// Why a run has no data, if no option of dataset_config names any; empty: one does, or the type needs none.
 std::string missing_data(const Recipe& recipe);
 
+/// Why a run has no checkpoint to begin with, if an option names a folder without one; empty: it needs none, or there
+/// is one, or it continues what it has saved, or a folder cannot be looked into.
+std::string missing_checkpoint(const Recipe& recipe);
+
 /// The .bin/.idx pairs that dataset_config names: its options whose names end in data_path. Data that is text has none.
 /// Reads the headers of the files.
 std::vector<Figures::DataFile> data_files(const Recipe& recipe);

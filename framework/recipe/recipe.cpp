@@ -207,6 +207,13 @@ std::optional<std::string> Recipe::reference_folder() const {
   return continues_itself() ? training.pretrained_checkpoint : training.load_checkpoint;
 }
 
+std::optional<optim::LoraPlus> Recipe::lora_plus() const {
+  if (!adapters || !lora.loraplus_lr_ratio) return {};
+  const auto rate = learning_rate.learning_rate;
+  return optim::LoraPlus{.ratio = *lora.loraplus_lr_ratio,
+                         .embedding = rate > 0 ? lora.loraplus_lr_embedding / rate : 1};
+}
+
 schedule::BatchSizes Recipe::batch_sizes(std::int64_t ranks) const {
   return {batch.batch_size, batch.global_batch_size.value_or(batch.samples_per_step(ranks)), ranks};
 }

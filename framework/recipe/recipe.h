@@ -124,6 +124,8 @@ struct Recipe {
   /// Folder of the reference model: ref_model, else the run's folder if refer_model_iter names one of its checkpoints,
   /// else what the run begins with: pretrained_checkpoint if continues_itself(), else load_checkpoint.
   std::optional<std::string> reference_folder() const;
+  /// The learning rates of LoRA+; none: all adapters have that of the schedule.
+  std::optional<optim::LoraPlus> lora_plus() const;
   /// Rows of a micro-batch that each sample fills (data::Dataset::rows_per_sample).
   std::int64_t rows_per_sample() const { return registries->datasets.rows_per_sample(dataset); }
   /// The micro-batch size and global batch size, in samples, on `ranks` data-parallel ranks.

@@ -138,7 +138,7 @@ std::string line_svg(const ChartLine& line, const Frame& frame) {
   return all + "\n";
 }
 
-/// Of a value beside the y axis: at most eight characters, as page.js writes it.
+/// Of a value beside the y axis: at most eight characters, as curves.js writes it.
 std::string tick_text(double value) {
   char digits[40];
   std::snprintf(digits, sizeof digits, std::abs(value) >= 1e6 ? "%.3g" : "%.6g", value);
@@ -197,14 +197,15 @@ std::string shown(double value) {
   return digits;
 }
 
-std::vector<ChartSpec> charts_of(const std::vector<const runs::RunReader*>& runs) {
+ChartList charts_of(const std::vector<const runs::RunReader*>& runs) {
   std::vector<std::string> keys;
   for (const auto* run : runs)
     for (const auto& series : run->series())
       if (series.curve.count() > 0 && std::find(keys.begin(), keys.end(), series.key) == keys.end())
         keys.push_back(series.key);
   std::set<std::string> taken = {"iteration", "consumed_samples", "consumed_tokens", "sample_chain"};
-  std::vector<ChartSpec> charts;
+  ChartList list;
+  auto& charts = list.charts;
   for (const auto& subject : subjects()) {
     ChartSpec chart{chart_id(subject.keys.front()), subject.title, subject.unit, {}};
     for (const auto* pattern : subject.keys)
@@ -212,10 +213,21 @@ std::vector<ChartSpec> charts_of(const std::vector<const runs::RunReader*>& runs
         if (fits(key, pattern) && taken.insert(key).second) chart.keys.push_back(key);
     if (!chart.keys.empty()) charts.push_back(std::move(chart));
   }
-  for (const auto& key : keys)
-    if (charts.size() < most_charts && taken.insert(key).second) charts.push_back({chart_id(key), key, "", {key}});
-  return charts;
+  for (const auto& key : keys) {
+    if (!taken.insert(key).second) continue;
+    if (charts.size() < most_charts)
+      charts.push_back({chart_id(key), key, "", {key}});
+    else
+      ++list.left_out;
+  }
+  return list;
 }
+
+std::string mark_title(const ChartMark& mark) {
+  return mark.is_told ? text(mark.kind, " at ", mark.iteration) : mark.kind + " (iteration unknown)";
+}
+
+bool is_failure(std::string_view kind) { return kind == "failed" || kind == "save_failed"; }
 
 std::string chart_svg(const ChartSpec& chart, const std::vector<ChartLine>& lines,
                       const std::vector<ChartMark>& marks) {
@@ -226,9 +238,9 @@ std::string chart_svg(const ChartSpec& chart, const std::vector<ChartLine>& line
   for (const auto& mark : marks) {
     const auto at = static_cast<double>(mark.iteration);
     if (at < frame.x0 || at > frame.x1) continue;
-    all += "<path class=\"mark " + std::string(mark.kind == "failed" || mark.kind == "save_failed" ? "bad" : "plain") +
-           "\" d=\"M" + coordinate(frame.x(at)) + " " + coordinate(top) + "V" + coordinate(height - bottom) +
-           "\"><title>" + escaped(text(mark.kind, " at ", mark.iteration)) + "</title></path>";
+    all += "<path class=\"mark " + std::string(is_failure(mark.kind) ? "bad" : "plain") + "\" d=\"M" +
+           coordinate(frame.x(at)) + " " + coordinate(top) + "V" + coordinate(height - bottom) + "\"><title>" +
+           escaped(mark_title(mark)) + "</title></path>";
   }
   for (const auto& line : lines) all += line_svg(line, frame);
   return all + "</svg>";

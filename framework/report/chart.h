@@ -17,8 +17,13 @@ struct ChartSpec {
   std::vector<std::string> keys;
 };
 
+/// The charts of a page.
+struct ChartList {
+  std::vector<ChartSpec> charts;
+  std::size_t left_out = 0;  ///< keys that have no chart because there would be too many
+};
 /// The charts for the keys that the runs have: known keys by subject, each unknown key in a chart of its own.
-std::vector<ChartSpec> charts_of(const std::vector<const runs::RunReader*>& runs);
+ChartList charts_of(const std::vector<const runs::RunReader*>& runs);
 
 /// A curve of a chart.
 struct ChartLine {
@@ -36,8 +41,14 @@ std::string_view line_marker(std::size_t marker);
 /// A vertical line of an event.
 struct ChartMark {
   std::int64_t iteration;
-  std::string kind;  ///< any characters
+  std::string kind;        ///< any characters
+  std::string words = {};  ///< what else the event says, any characters
+  bool is_told = true;     ///< false: the event does not tell its iteration, this one is near it
 };
+/// "failed at 12", or "failed (iteration unknown)".
+std::string mark_title(const ChartMark& mark);
+/// Whether the line of this kind of event is solid.
+bool is_failure(std::string_view kind);
 
 /// The chart as SVG for readers without the script, which draws it again: each line through the first, least, greatest
 /// and last point of columns, with a cross on the upper edge where values are missing.

@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/base/json.h"
 #include "framework/report/chart.h"
+#include "framework/report/event_marks.h"
 #include "framework/report/html.h"
 #include "framework/report/page_files.h"
 #include "framework/report/sections.h"
@@ -16,6 +17,7 @@ namespace {
 
 // So that the data of all curves has about 1.6 MB: a column of several points takes about 110 bytes.
 constexpr std::size_t data_bytes = 1'600'000, column_bytes = 110, fewest_columns = 16, most_columns = 1000;
+// Marks: of a run in the data of the script, and of all runs in the drawings without script.
 constexpr std::size_t drawn_lines = 32, most_marks = 200;
 
 std::string_view page_file(std::string_view name) {
@@ -54,9 +56,8 @@ std::vector<KeyedLine> lines_of(const ChartSpec& chart, const Page& page) {
 std::vector<ChartMark> marks_of(const Page& page) {
   std::vector<ChartMark> marks;
   for (const auto& run : page.runs)
-    for (const auto& event : run.reader->events().all())
-      if (event.kind != "note" && event.kind != "saved" && marks.size() < most_marks)
-        marks.push_back({event.iteration, event.kind});
+    for (auto& mark : event_marks(*run.reader, std::max<std::size_t>(most_marks / page.runs.size(), 1)))
+      marks.push_back(std::move(mark));
   return marks;
 }
 
@@ -90,12 +91,9 @@ std::size_t columns_for(const Page& page) {
 
 std::string events_json(const runs::RunReader& run) {
   std::string all = "[";
-  std::size_t count = 0;
-  for (const auto& event : run.events().all()) {
-    if (event.kind == "note" || count == most_marks) continue;
-    all += text(count++ > 0 ? "," : "", "[", event.iteration, ",", json_quoted(event.kind), ",",
-                json_quoted(told(event).substr(0, 300)), "]");
-  }
+  for (const auto& mark : event_marks(run, most_marks))
+    all += text(all.size() > 1 ? ",[" : "[", mark.iteration, ",", is_failure(mark.kind) ? "1" : "0", ",",
+                json_quoted(mark_title(mark) + (mark.words.empty() ? "" : ": " + mark.words)), "]");
   return all + "]";
 }
 
@@ -169,11 +167,12 @@ LineLook look_among_keys(std::size_t key) { return {key, key + key / 16}; }
 
 std::string page_html(const Page& page) {
   const auto style = std::string(page_file("page.css"));
-  auto script = std::string(page_file("page.js"));
+  auto script = std::string(page_file("curves.js"));
+  script += page_file("page.js");
   if (page.refresh_seconds > 0) script += page_file("live.js");
-  const auto charts = charts_of(readers(page));
-  const auto sections = runs_section(page) + figures(page, charts) + events_section(page) + memory_section(page) +
-                        experts_section(page) + timeline_section(page) + layout_section(page) +
+  const auto [charts, keys_without_chart] = charts_of(readers(page));
+  const auto sections = runs_section(page, keys_without_chart) + figures(page, charts) + events_section(page) +
+                        memory_section(page) + experts_section(page) + timeline_section(page) + layout_section(page) +
                         differences_section(page) + checkpoints_section(page) + recipe_section(page);
   std::string links;
   const std::pair<const char*, const char*> all_sections[] = {

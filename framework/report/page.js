@@ -1,9 +1,8 @@
-// Draws the charts of a report again, so that they can be zoomed, walked by keyboard, smoothed and compared. The data, in the element
-// "data": {runs: [{name, letter, curves: {KEY: CURVE}, axes: {samples|tokens|seconds: CURVE}, events: [[iteration, kind, text]]}],
-// charts: [{id, title, unit, lines: [[number of the run, key, label, classes, marker]]}]}. A CURVE is a list of columns: [x, y] is one point; [first x, y, least x, y, greatest x, y,
-// last x, y, count, missing] are several. A value that is not finite is null.
-"use strict";
+// After curves.js: draws the charts of a report again, so that they can be zoomed, walked by keyboard, smoothed and compared. The data, in
+// the element "data": {runs: [{name, letter, curves: {KEY: CURVE}, axes: {samples|tokens|seconds: CURVE}, events: [[iteration, 1 for a failure
+// or 0, title]]}], charts: [{id, title, unit, lines: [[number of the run, key, label, classes, marker]]}]}. CURVE: see curves.js.
 const report = (function () {
+  const {shortNumber, placeText, tickText, unpack, interpolated, lessFirst, smoothed, ticks, logTicks} = curves;
   const read = (page) => JSON.parse(page.getElementById("data").textContent);
   let data = read(document);
   const said = document.getElementById("said");
@@ -18,79 +17,22 @@ const report = (function () {
   };
   const make = (name, attributes, text) => fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, text);
   const element = (name, attributes, text) => fill(document.createElement(name), attributes, text);
-  const shortNumber = (value) => Number(value.toPrecision(6)).toString();
-  // At most eight characters, the room beside a chart.
-  const tickText = (value) => {
-    const size = Math.abs(value);
-    return size >= 1e6 || (size > 0 && size < 1e-4) ? Number(value.toPrecision(3)).toExponential().replace("e+", "e") : shortNumber(value);
-  };
-
-  function unpack(curve) {
-    return curve.map((c) => c.length === 2
-      ? {x: c[0], y: c[1], x1: c[0], y1: c[1], low: c[1], lowX: c[0], high: c[1], highX: c[0], count: 1,
-         missing: c[1] === null ? 1 : 0}
-      : {x: c[0], y: c[1], lowX: c[2], low: c[3], highX: c[4], high: c[5], x1: c[6], y1: c[7], count: c[8], missing: c[9]});
-  }
   function unpackAll() {
     for (const run of data.runs) {
       for (const key in run.curves) run.curves[key] = unpack(run.curves[key]);
-      for (const key in run.axes) run.axes[key] = unpack(run.axes[key]);
+      for (const key in run.axes) run.axes[key] = unpack(run.axes[key]).filter((c) => c.y !== null && c.y1 !== null);
     }
   }
 
-  // The column of an ordered list that holds x, or the last one before it; -1 if all are after it.
-  function columnAt(columns, x) {
-    let low = 0, high = columns.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (columns[middle].x <= x) low = middle + 1; else high = middle;
-    }
-    return low - 1;
-  }
-  // A value between the ends of columns.
-  function interpolated(columns, x) {
-    const at = columnAt(columns, x);
-    if (at < 0) return columns[0].y;
-    const c = columns[at], next = columns[at + 1];
-    const [x0, y0, x1, y1] = x <= c.x1 || !next ? [c.x, c.y, c.x1, c.y1] : [c.x1, c.y1, next.x, next.y];
-    if (x1 <= x0 || x >= x1) return y1;
-    return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
-  }
-  function placeOf(run, x) {
-    if (settings.axis === "steps") return x;
-    const axis = run.axes[settings.axis];
-    return axis && axis.length ? interpolated(axis, x) : x;
-  }
-
-  // The curve less that of the first run at the same iterations.
-  function lessFirst(columns, first) {
-    const all = [];
-    for (const c of columns) {
-      const at = columnAt(first, c.x1), other = first[at];
-      if (!other || c.x1 > first[first.length - 1].x1) continue;
-      const one = c.y1, base = interpolated(first, c.x1);
-      const y = one === null || other.y1 === null ? null : one - base;
-      all.push({x: c.x1, y: y, x1: c.x1, y1: y, low: y, lowX: c.x1, high: y, highX: c.x1, count: 1, missing: y === null ? 1 : 0});
-    }
-    return all;
-  }
-  // Exponential moving average over iterations, corrected at the begin.
-  function smoothed(columns, weight) {
-    let sum = 0, norm = 0;
-    return columns.map((c) => {
-      if (c.y1 === null) return c;
-      sum = weight * sum + (1 - weight) * c.y1;
-      norm = weight * norm + (1 - weight);
-      const y = sum / norm;
-      return {x: c.x1, y: y, x1: c.x1, y1: y, low: y, lowX: c.x1, high: y, highX: c.x1, count: 1, missing: 0};
-    });
-  }
+  const hasAxis = (run) => settings.axis === "steps" || (run.axes[settings.axis] || []).length > 0;
+  // Of a run that has the chosen axis.
+  const placeOf = (run, x) => settings.axis === "steps" ? x : interpolated(run.axes[settings.axis], x);
 
   function seriesOf(spec) {
     const all = [];
     for (const [of, key, label, look, marker] of spec.lines) {
       const run = data.runs[of];
-      if (settings.hidden.has(run.letter)) continue;
+      if (settings.hidden.has(run.letter) || !hasAxis(run)) continue;
       let columns = run.curves[key];
       if (settings.difference && data.runs.length > 1) {
         if (of === 0 || !data.runs[0].curves[key]) continue;
@@ -100,23 +42,6 @@ const report = (function () {
                 smooth: settings.smooth > 0 ? smoothed(columns, settings.smooth) : null});
     }
     return all;
-  }
-
-  function ticks(low, high, about) {
-    const rough = (high - low) / about, power = Math.pow(10, Math.floor(Math.log10(rough))), part = rough / power;
-    const step = power * (part <= 1.5 ? 1 : part <= 3.5 ? 2 : part <= 7.5 ? 5 : 10), all = [];
-    for (let n = Math.ceil(low / step); n * step <= high && all.length < 30; ++n) all.push(n * step);
-    return all;
-  }
-  function logTicks(low, high) {
-    const all = [], span = Math.log10(high / low);
-    for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)) && all.length < 40; ++e)
-      for (const m of span < 2.5 ? [1, 2, 5] : [1]) {
-        const value = m * Math.pow(10, e);
-        if (value >= low && value <= high) all.push(value);
-      }
-    if (all.length > 8) return all.filter((value, i) => i % Math.ceil(all.length / 8) === 0);
-    return all.length > 1 ? all : ticks(low, high, 4);
   }
 
   function rangesOf(chart, series) {
@@ -189,23 +114,31 @@ const report = (function () {
     }
     const narrow = chart.plot.clientWidth < 420;
     for (const value of ticks(range.x0, range.x1, narrow ? 3 : 6))
-      group.append(make("text", {class: "tick middle", x: range.x(value).toFixed(1), y: H - 10}, shortNumber(value)));
+      group.append(make("text", {class: "tick middle", x: range.x(value).toFixed(1), y: H - 10}, placeText(value)));
     group.append(make("path", {class: "axis", d: "M" + L + " " + T + "V" + (H - B) + "H" + (W - R)}));
     svg.append(group);
   }
 
   function drawEvents(svg, range) {
     for (const run of data.runs) {
-      if (settings.hidden.has(run.letter)) continue;
-      for (const [iteration, kind, words] of run.events) {
+      if (settings.hidden.has(run.letter) || !hasAxis(run)) continue;
+      for (const [iteration, failure, title] of run.events) {
         const x = placeOf(run, iteration);
-        if (kind === "saved" || x < range.x0 || x > range.x1) continue;
-        const bad = kind === "failed" || kind === "save_failed";
-        const mark = make("path", {class: bad ? "mark bad" : "mark plain", d: "M" + range.x(x).toFixed(1) + " " + T + "V" + (H - B)});
-        mark.append(make("title", {}, kind + " at " + iteration + (words ? ": " + words : "")));
+        if (x < range.x0 || x > range.x1) continue;
+        const mark = make("path", {class: failure ? "mark bad" : "mark plain", d: "M" + range.x(x).toFixed(1) + " " + T + "V" + (H - B)});
+        mark.append(make("title", {}, title));
         svg.append(mark);
       }
     }
+  }
+
+  // In the legend: the runs that lack the chosen axis. With an id, so that an update of a served page makes no entry of a curve of it.
+  function tellLeftOut(chart) {
+    const legend = document.getElementById(chart.spec.id).querySelector(".legend");
+    for (const old of legend.querySelectorAll(".without")) old.remove();
+    const runs = new Set(chart.spec.lines.map(([of]) => data.runs[of]).filter((run) => !hasAxis(run)));
+    const letters = [...runs].map((run) => run.letter).join(", ");
+    if (letters) legend.append(element("li", {id: chart.spec.id + "-without", class: "without"}, letters + ": not drawn, without " + settings.axis));
   }
 
   function draw(chart) {
@@ -227,6 +160,7 @@ const report = (function () {
     svg.append(area);
     chart.plot.querySelector("svg").replaceWith(svg);
     chart.svg = svg;
+    tellLeftOut(chart);
     drawCursor(chart);
   }
 
@@ -273,7 +207,7 @@ const report = (function () {
     chart.svg.append(make("path", {class: "cursor", d: "M" + x + " " + T + "V" + (H - B)}));
     if (c.y1 !== null && (!settings.log || c.y1 > 0))
       chart.svg.append(make("circle", {class: "cursor", cx: x, cy: chart.range.y(c.y1), r: 5}));
-    const lines = [settings.axis === "steps" ? stepsOf(c) : stepsOf(c) + ", " + settings.axis + " " + shortNumber(place)];
+    const lines = [settings.axis === "steps" ? stepsOf(c) : stepsOf(c) + ", " + settings.axis + " " + placeText(place)];
     for (const other of chart.series) {
       const column = other === one ? c : other.columns[nearest(other, place)];
       // Of a curve that has nothing near, such as the loss at the end, nothing is said.
@@ -308,7 +242,7 @@ const report = (function () {
     if (high - low < least) return;
     chart.zoom = low <= w0 && high >= w1 ? null : [low, high];
     draw(chart);
-    said.textContent = chart.zoom ? "from " + shortNumber(low) + " to " + shortNumber(high) : "whole range";
+    said.textContent = chart.zoom ? "from " + placeText(low) + " to " + placeText(high) : "whole range";
   }
   function zoomBy(chart, factor) {
     const {x0, x1} = chart.range, one = chart.cursor && chart.series[chart.cursor.line];

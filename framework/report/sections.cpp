@@ -70,7 +70,9 @@ std::string state_words(const runs::RunReader& run, double now) {
 
 std::string read_words(const runs::RunReader& run) {
   auto words = text(run.rows(), " rows");
-  if (run.damaged() > 0) words += text(", ", run.damaged(), " damaged lines left out");
+  if (run.damaged() > 0) words += text(", ", run.damaged(), " damaged lines of metrics.jsonl left out");
+  if (const auto damaged = run.events().damaged(); damaged > 0)
+    words += text(", ", damaged, " damaged lines of events.jsonl left out");
   if (run.left_out() > 0) words += text(", ", run.left_out(), " values left out because there are too many keys");
   if (run.metrics_file().unfinished() > 0) words += ", a line that is not finished";
   return words;
@@ -170,7 +172,7 @@ std::string run_heading(const Page& page, std::size_t run) {
   return "<h3>" + escaped(text(run_letter(run), ": ", page.runs[run].reader->name())) + "</h3>\n";
 }
 
-std::string runs_section(const Page& page) {
+std::string runs_section(const Page& page, std::size_t keys_without_chart) {
   const bool several = page.runs.size() > 1;
   // One table, so that runs are compared line by line.
   std::vector<std::pair<const char*, Cells>> rows;
@@ -191,6 +193,10 @@ std::string runs_section(const Page& page) {
   }
   auto all =
       scrolled(several ? "Facts of the runs" : "Facts of the run", "<table class=\"facts\">" + table + "</table>");
+  if (keys_without_chart > 0)
+    all += "<p>" +
+           escaped(text("Keys of the metrics without a chart, because there are too many: ", keys_without_chart)) +
+           ".</p>\n";
   for (std::size_t i = 0; i < page.runs.size(); ++i)
     if (!page.runs[i].command.empty())
       all +=
@@ -208,7 +214,8 @@ std::string events_section(const Page& page) {
     const auto skipped = events.all().size() - std::min(events.all().size(), listed_events);
     for (std::size_t e = skipped; e < events.all().size(); ++e) {
       const auto& event = events.all()[e];
-      rows += table_row(Cells{text(event.iteration), event.kind, told(event), date_text(event.time)});
+      const auto iteration = event.iteration ? text(*event.iteration) : std::string();
+      rows += table_row(Cells{iteration, event.kind, told(event), date_text(event.time)});
     }
     const auto left_out = static_cast<std::int64_t>(skipped) + events.left_out();
     all += run_heading(page, i);

@@ -7,8 +7,9 @@
 // Parts of the page, as HTML; empty if there is nothing to show.
 namespace tessera::report {
 
-/// What the runs are: name, id, state, hosts, sizes, and the line that repeats each.
-std::string runs_section(const Page& page);
+/// What the runs are: name, id, state, hosts, sizes, and the line that repeats each. `keys_without_chart`:
+/// ChartList::left_out.
+std::string runs_section(const Page& page, std::size_t keys_without_chart);
 std::string events_section(const Page& page);
 /// Foreseen memory beside the measured peak, by purpose.
 std::string memory_section(const Page& page);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -30,6 +31,8 @@ std::string label_text(std::string_view words) {
   return out;
 }
 
+constexpr const char* last_update = "tessera_last_update_seconds";
+
 std::string_view value_text(std::string_view json) {
   return json == "null" ? "NaN" : json == "true" ? "1" : json == "false" ? "0" : json;
 }
@@ -54,18 +57,17 @@ PrometheusFile::PrometheusFile(const std::string& path, const std::string& run)
 void PrometheusFile::take(std::string_view row, double now) {
   now_ = now;
   for (MetricsRow values(row); values.next();) {
-    auto found = values_.find(values.key);
-    if (found == values_.end()) found = values_.emplace(values.key, "").first;
-    found->second.assign(values.json);
+    auto found = gauges_.find(values.key);
+    if (found == gauges_.end()) found = gauges_.emplace(values.key, Gauge{name_for(values.key), {}}).first;
+    found->second.json.assign(values.json);
   }
 }
 
 void PrometheusFile::write() {
   content_.clear();
-  for (const auto& pair : values_) {  // Clang 14 captures no names of a structured binding
-    const std::string_view key = pair.first, json = pair.second;
-    name_ = "tessera_";
-    for (const char c : key) name_ += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  for (const auto& pair : gauges_) {  // Clang 14 captures no names of a structured binding
+    const std::string_view key = pair.first, json = pair.second.json;
+    name_ = pair.second.name;
     add_type();
     if (json.front() != '[') {
       add_sample(json);
@@ -79,12 +81,24 @@ void PrometheusFile::write() {
   }
   char time[32];
   const auto* end = std::to_chars(time, time + sizeof time, now_, std::chars_format::fixed, 3).ptr;
-  name_ = "tessera_last_update_seconds";
+  name_ = last_update;
   add_type();
   add_sample({time, static_cast<std::size_t>(end - time)});
   if (replace() || complaint_[0] != 0) return;
   std::snprintf(complaint_, sizeof complaint_, "%.150s: could not be written (%s); training continues", path_.c_str(),
                 std::strerror(errno));
+}
+
+std::string PrometheusFile::name_for(std::string_view key) const {
+  std::string plain = "tessera_";
+  for (const char c : key) plain += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  const auto is_taken = [&](const std::string& name) {
+    return name == last_update ||
+           std::any_of(gauges_.begin(), gauges_.end(), [&](const auto& one) { return one.second.name == name; });
+  };
+  auto name = plain;
+  for (int number = 2; is_taken(name); ++number) name = text(plain, "_", number);
+  return name;
 }
 
 void PrometheusFile::add_type() { content_.append("# TYPE ").append(name_).append(" gauge\n"); }

@@ -17,8 +17,9 @@ class PrometheusFile {
   PrometheusFile(const std::string& path, const std::string& run);
 
   /// Takes the values of `row`, a line of metrics.jsonl or a part of one (MetricsRow), over the earlier ones of the
-  /// same keys. A key KEY becomes the gauge tessera_KEY; a list has a label `layer` or `rank` (owner_of_items). `now`:
-  /// seconds since 1970, the gauge tessera_last_update_seconds.
+  /// same keys. A key KEY becomes the gauge tessera_KEY, with _ for what is no letter or digit, and with _2, _3 ...
+  /// behind it if a key that came before has that gauge: readers refuse a second one of a name. A list has a label
+  /// `layer` or `rank` (owner_of_items). `now`: seconds since 1970, the gauge tessera_last_update_seconds.
   void take(std::string_view row, double now);
   /// Replaces the file.
   void write();
@@ -31,12 +32,16 @@ class PrometheusFile {
   const char* complaint() const { return complaint_; }
 
  private:
+  struct Gauge {
+    std::string name, json;
+  };
+  std::string name_for(std::string_view key) const;
   void add_type();
   void add_sample(std::string_view json, std::string_view owner = {}, std::string_view index = {});
   bool replace();
 
   std::string path_, beside_, label_, name_, content_;
-  std::map<std::string, std::string, std::less<>> values_;  ///< JSON by key
+  std::map<std::string, Gauge, std::less<>> gauges_;  ///< by key
   double now_ = 0;
   char complaint_[256] = "";
 };

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "framework/base/json.h"
@@ -12,10 +13,10 @@ namespace tessera::runs {
 
 /// A line of events.jsonl: something that happened to a run (docs/metrics.md).
 struct RunEvent {
-  double time = 0;   ///< seconds since 1970; 0: not told
-  std::string kind;  ///< "start", "saved", ...; also kinds that this program does not know
-  std::int64_t iteration = 0;
-  Json facts;  ///< the whole object
+  double time = 0;                        ///< seconds since 1970; 0: not told
+  std::string kind;                       ///< "start", "saved", ...; also kinds that this program does not know
+  std::optional<std::int64_t> iteration;  ///< steps completed; nothing: not told
+  Json facts;                             ///< the whole object
   /// A member of `facts` as text for people: texts as they are, other values as JSON; empty if there is none.
   std::string words(std::string_view name) const;
 };

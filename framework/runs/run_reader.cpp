@@ -28,6 +28,7 @@ constexpr double silent_seconds = 300, silent_steps = 20;
 
 bool is_count(double value) { return value >= 0 && value <= largest_iteration && value == std::floor(value); }
 
+/// Length of the run in its resolved recipe; 0: it does not tell.
 std::int64_t training_iterations(const std::string& resolved, const std::string& name) {
   try {
     options::Report report;
@@ -41,6 +42,13 @@ std::int64_t training_iterations(const std::string& resolved, const std::string&
   } catch (const Error&) {  // damaged, or not of this program
     return 0;
   }
+}
+
+/// The same in run.json, where it is also known if epochs or samples determine it.
+std::int64_t recorded_iterations(const Json& record) {
+  const auto* found = record.find("training_iters");
+  const bool good = found != nullptr && found->is_number() && is_count(found->number());
+  return good ? static_cast<std::int64_t>(found->number()) : 0;
 }
 
 }  // namespace
@@ -70,10 +78,11 @@ bool RunReader::refresh() {
   if (std::string words; read_small("run.json", record_seen_, words)) {
     record_ = parse_json(words);
     if (!record_.is_object()) record_ = Json();
+    recorded_iterations_ = recorded_iterations(record_);
     changed = true;
   }
   if (read_small("resolved.yaml", resolved_seen_, resolved_)) {
-    iterations_ = training_iterations(resolved_, (folder_ / "resolved.yaml").string());
+    recipe_iterations_ = training_iterations(resolved_, (folder_ / "resolved.yaml").string());
     changed = true;
   }
   return changed;
@@ -101,7 +110,7 @@ bool RunReader::read_small(const char* name, SmallFile& seen, std::string& conte
 /// The iteration at which the run began whose first row is that of `iteration`; the one before if nothing tells it.
 std::int64_t RunReader::begun_at(std::int64_t iteration) const {
   for (const auto& event : events_.all())
-    if (event.kind == "start" && event.iteration < iteration) return event.iteration;
+    if (event.kind == "start" && event.iteration && *event.iteration < iteration) return *event.iteration;
   return iteration - 1;
 }
 
@@ -246,7 +255,7 @@ RunStatus RunReader::status(double now) const {
   } else if (!begun) {
     status.state = State::not_begun;
   } else if (use.state == FolderUse::State::free && last == nullptr) {
-    status.state = iterations_ > 0 && last_iteration_ >= iterations_ ? State::finished : State::ended;
+    status.state = iterations() > 0 && last_iteration_ >= iterations() ? State::finished : State::ended;
   }
   return status;
 }

@@ -88,8 +88,9 @@ class RunReader {
 
   /// `now`: seconds since 1970.
   RunStatus status(double now) const;
-  /// The expected number of iterations (training_config.training_iters of resolved.yaml); 0: unknown.
-  std::int64_t iterations() const { return iterations_; }
+  /// The expected number of iterations: training_iters of run.json, or of resolved.yaml if run.json is of an older
+  /// version; 0: unknown.
+  std::int64_t iterations() const { return recorded_iterations_ > 0 ? recorded_iterations_ : recipe_iterations_; }
 
  private:
   struct SmallFile {
@@ -111,7 +112,7 @@ class RunReader {
   Json record_;
   std::string resolved_;
   SmallFile record_seen_, resolved_seen_;
-  std::int64_t iterations_ = 0;
+  std::int64_t recorded_iterations_ = 0, recipe_iterations_ = 0;  ///< of run.json and resolved.yaml; 0: unknown
 
   std::deque<RunSeries> series_;
   std::map<std::string, std::size_t, std::less<>> indices_;

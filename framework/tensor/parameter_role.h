@@ -19,13 +19,16 @@ enum class ParameterRole {
   bias_of_expert  ///< the bias of a linear layer of one expert of a mixture of experts
 };
 
-/// Whether weight decay applies to parameters of this role: to all but biases and norm gains, as in Megatron-LM, and
-/// magnitudes. Options can exempt further parameters by name: see group_of (optim/parameter_groups.h).
-constexpr bool decays(ParameterRole role) {
-  return role != ParameterRole::norm_gain && role != ParameterRole::bias && role != ParameterRole::output_bias &&
-         role != ParameterRole::expert_bias && role != ParameterRole::magnitude &&
-         role != ParameterRole::bias_of_expert;
+/// Whether parameters of this role have one dimension: biases, norm gains and magnitudes.
+constexpr bool is_vector(ParameterRole role) {
+  return role == ParameterRole::norm_gain || role == ParameterRole::bias || role == ParameterRole::output_bias ||
+         role == ParameterRole::expert_bias || role == ParameterRole::magnitude ||
+         role == ParameterRole::bias_of_expert;
 }
+
+/// Whether weight decay applies to parameters of this role: to all but vectors, as in Megatron-LM. Options can exempt
+/// further parameters by name: see group_of (optim/parameter_groups.h).
+constexpr bool decays(ParameterRole role) { return !is_vector(role); }
 
 /// Whether the parameter belongs to one expert of a mixture of experts, so that ranks which share the experts have
 /// different ones.

@@ -130,6 +130,7 @@ std::int32_t SentencePieceModel::pieces() const { return library_->processor.Get
 std::int32_t SentencePieceModel::pad() const { return library_->processor.pad_id(); }
 std::int32_t SentencePieceModel::bos() const { return library_->processor.bos_id(); }
 std::int32_t SentencePieceModel::eos() const { return library_->processor.eos_id(); }
+std::int32_t SentencePieceModel::unknown() const { return library_->processor.unk_id(); }
 
 std::string SentencePieceModel::spelling(std::int32_t id) const { return library_->processor.IdToPiece(id); }
 

@@ -26,6 +26,7 @@ class SentencePieceModel {
   std::int32_t pad() const;
   std::int32_t bos() const;
   std::int32_t eos() const;
+  std::int32_t unknown() const;
 
   /// A piece as the vocabulary spells it: U+2581 for a space, "<0x0A>" for a byte. `id` must be a piece.
   std::string spelling(std::int32_t id) const;

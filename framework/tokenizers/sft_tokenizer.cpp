@@ -157,13 +157,14 @@ SftTokenizer::Ids SftTokenizer::ids(const std::string& text) const {
   return out;
 }
 
-std::string SftTokenizer::words(const Json& messages, bool generation_prompt) const {
+std::string SftTokenizer::words(const Json& messages, const Json& tools, bool generation_prompt) const {
   auto input = input_;
+  input.tools = tools;
   input.add_generation_prompt = generation_prompt;
   return template_->render(messages, input);
 }
 
-SftTokenizer::Ids SftTokenizer::render(const Json& messages) const { return ids(words(messages, false)); }
+SftTokenizer::Ids SftTokenizer::render(const Json& messages) const { return ids(words(messages, {}, false)); }
 
 void SftTokenizer::check_loss() const {
   if (mask_history_ && loss_ == Loss::all)
@@ -184,15 +185,33 @@ void keep_last_answer(std::span<std::int32_t> targets) {
 
 }  // namespace
 
-void SftTokenizer::encode(const Json& conversation, Ids& tokens, Ids& targets) const {
-  const auto all = words(conversation, false);
+Json SftTokenizer::tools_of(const Json& row) {
+  const auto* tools = row.find("tools");
+  if (tools == nullptr || tools->is_null()) return {};
+  if (tools->is_string() ? tools->string().empty() : tools->empty()) return {};
+  if (!tools->is_array() || !std::all_of(tools->begin(), tools->end(), [](const auto& one) { return one.is_object(); }))
+    throw ConfigError(
+        "'tools' is not a list of objects; give a list such as [{\"type\": \"function\", \"function\": {...}}], or "
+        "remove it");
+  return *tools;
+}
+
+void SftTokenizer::encode(const Json& conversation, Ids& tokens, Ids& targets, const Json& tools,
+                          std::size_t most) const {
+  if (!tools.is_null() && !template_->has_tools())
+    throw ConfigError(
+        "the conversation has 'tools', but the chat template does not render them; remove them, or choose "
+        "sft_tokenizer_prompt_format default with a chat_template that reads `tools`");
+  const auto all = words(conversation, tools, false);
   const auto own = ids(all);
   const auto before = targets.size();
   tokens.insert(tokens.end(), own.begin(), own.end());
   targets.insert(targets.end(), own.begin(), own.end());
   const auto span = std::span(targets).subspan(before);
   if (loss_ == Loss::turns) mask_turns(conversation, own, span);
-  if (loss_ == Loss::answers) mask_prompts(conversation, own, all, span);
+  // Which answer is the last one is known only at the end.
+  if (mask_history_) most = std::numeric_limits<std::size_t>::max();
+  if (loss_ == Loss::answers) mask_prompts(conversation, tools, most, own, all, span);
   if (mask_history_) keep_last_answer(span);
 }
 
@@ -233,26 +252,48 @@ void SftTokenizer::mask_turns(const Json& conversation, const Ids& tokens, std::
                            ", so the tokens of answers cannot be told apart; ", without_turns));
 }
 
-void SftTokenizer::mask_prompts(const Json& conversation, const Ids& tokens, const std::string& all,
-                                std::span<std::int32_t> targets) const {
+namespace {
+
+[[noreturn]] void refuse_answer(std::size_t turn, bool prompt_joins, bool answer_joins) {
+  if (prompt_joins)
+    throw ConfigError(text("message ", turn + 1,
+                           ": the last token of the prompt joins with the answer, so the tokens of the answer cannot "
+                           "be told apart; let the generation prompt of the chat template end without the blank, or "
+                           "begin the answer with it"));
+  if (answer_joins)
+    throw ConfigError(text("message ", turn + 1,
+                           ": the last token of the answer joins with the text behind it, so the tokens of the answer "
+                           "cannot be told apart; let the chat template end an answer with a special token"));
+  throw ConfigError(
+      text("message ", turn + 1, ": the chat template or the tokenizer renders what is before the end of this answer ",
+           "differently when more messages follow, so its tokens cannot be told apart; leave sft_answers_only out, "
+           "or give the conversation as several"));
+}
+
+}  // namespace
+
+void SftTokenizer::mask_prompts(const Json& conversation, const Json& tools, std::size_t most, const Ids& tokens,
+                                const std::string& all, std::span<std::int32_t> targets) const {
   std::vector<bool> learnt(tokens.size(), false);
-  const auto begins = [&](const Ids& part) {
-    return part.size() <= tokens.size() && std::equal(part.begin(), part.end(), tokens.begin());
+  const auto begins = [&](const Ids& part, std::size_t count) {
+    return count <= tokens.size() &&
+           std::equal(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(count), tokens.begin());
   };
   for (std::size_t turn = 0; turn < conversation.size(); ++turn) {
     if (role_of(conversation[turn]) != "assistant") continue;
     if (turn == 0) throw ConfigError("the conversation begins with the assistant; expected system or user");
-    const auto before = first_of(conversation, turn), until = first_of(conversation, turn + 1);
-    auto whole = words(until, false);
+    const auto before = words(first_of(conversation, turn), tools, true);
+    const auto prompt = ids(before);
+    if (prompt.size() >= most && begins(prompt, most)) break;  // this answer and later ones are cut off
+    auto whole = words(first_of(conversation, turn + 1), tools, false);
     if (all.compare(0, whole.size(), whole) != 0 && !eos_.empty() && whole.size() >= eos_.size() &&
         whole.compare(whole.size() - eos_.size(), eos_.size(), eos_) == 0)
       whole.resize(whole.size() - eos_.size());  // some templates end every text, not every answer, with eos_token
-    const auto prompt = ids(words(before, true)), end = ids(whole);
-    if (!begins(prompt) || !begins(end) || end.size() < prompt.size())
-      throw ConfigError(text(
-          "message ", turn + 1, ": the chat template or the tokenizer renders what is before the end of this answer ",
-          "differently when more messages follow, so its tokens cannot be told apart; leave sft_answers_only out, "
-          "or give the conversation as several"));
+    const auto end = ids(whole);
+    const bool prompt_begins = begins(prompt, prompt.size()), end_begins = begins(end, end.size());
+    if (!prompt_begins || !end_begins || end.size() < prompt.size())
+      refuse_answer(turn, !prompt_begins && all.starts_with(before),
+                    prompt_begins && !end_begins && all.starts_with(whole));
     std::fill(learnt.begin() + static_cast<std::ptrdiff_t>(prompt.size()),
               learnt.begin() + static_cast<std::ptrdiff_t>(end.size()), true);
   }

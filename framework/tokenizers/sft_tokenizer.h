@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,7 +51,15 @@ class SftTokenizer {
   /// for tokens without loss. Throws ConfigError if the template rejects the conversation, if a role is unknown, an
   /// answer is empty or follows neither user nor tool, or if the template renders a message alone differently than in
   /// the conversation, so that its tokens cannot be identified.
-  void encode(const Json& conversation, std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& targets) const;
+  ///
+  ///   tools  template variable of this name, see tools_of(); not null with a template that has none: ConfigError
+  ///   most   number of targets that are used: with the loss on answers only, later ones may be `ignored` instead
+  void encode(const Json& conversation, std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& targets,
+              const Json& tools = {}, std::size_t most = std::numeric_limits<std::size_t>::max()) const;
+
+  /// The member `tools` of a row of conversations: a list of objects; null if the row has none. Throws ConfigError if
+  /// it is anything else.
+  static Json tools_of(const Json& row);
 
  private:
   enum class Loss { all, turns, answers };
@@ -57,10 +67,10 @@ class SftTokenizer {
   void check_loss() const;
   Ids ids(const std::string& text) const;
   Ids render(const Json& messages) const;
-  std::string words(const Json& messages, bool generation_prompt) const;
+  std::string words(const Json& messages, const Json& tools, bool generation_prompt) const;
   void mask_turns(const Json& conversation, const Ids& tokens, std::span<std::int32_t> targets) const;
-  void mask_prompts(const Json& conversation, const Ids& tokens, const std::string& all,
-                    std::span<std::int32_t> targets) const;
+  void mask_prompts(const Json& conversation, const Json& tools, std::size_t most, const Ids& tokens,
+                    const std::string& all, std::span<std::int32_t> targets) const;
 
   const Tokenizer* tokenizer_;
   std::unique_ptr<jinja::ChatTemplate> template_;

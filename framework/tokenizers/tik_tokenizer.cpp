@@ -1,8 +1,12 @@
 // TikTokenizer: byte-pair encoding by ranks, as Megatron-LM's CustomTikTokenizer. Special tokens have the first ids;
-// inside a text they are ordinary text.
+// inside a text they are ordinary text, but not in one that a chat template rendered.
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <functional>
+#include <set>
+#include <unordered_map>
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
@@ -107,10 +111,62 @@ void read_ranks(const std::string& file, std::size_t most, RankedBytes& ranks) {
   }
 }
 
+// Finds special tokens in a text. There may be a million of them, but of few lengths.
+class SpecialNames {
+ public:
+  // Keeps views of `names`; an empty name is in no text.
+  explicit SpecialNames(const std::vector<std::string>& names) {
+    for (std::size_t id = 0; id < names.size(); ++id) {
+      if (names[id].empty()) continue;
+      ids_.emplace(names[id], static_cast<std::int32_t>(id));
+      lengths_.insert(names[id].size());
+      begins_[static_cast<unsigned char>(names[id].front())] = true;
+    }
+  }
+
+  std::optional<std::int32_t> id_of(std::string_view name) const {
+    const auto found = ids_.find(name);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  struct Hit {
+    std::size_t at, length;
+    std::int32_t id;
+  };
+  // The first one in `text` from `at` on; of several at one position the longest.
+  std::optional<Hit> next(std::string_view text, std::size_t at) const {
+    for (; at < text.size(); ++at) {
+      if (!begins_[static_cast<unsigned char>(text[at])]) continue;
+      for (const auto length : lengths_) {
+        if (length > text.size() - at) continue;
+        if (const auto id = id_of(text.substr(at, length))) return Hit{at, length, *id};
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::unordered_map<std::string_view, std::int32_t> ids_;
+  std::set<std::size_t, std::greater<>> lengths_;
+  std::array<bool, 256> begins_{};
+};
+
 class TikEncoder final : public Tokenizer::Encoder {
  public:
-  TikEncoder(const RankedBytes& ranks, TiktokenPattern pattern, std::int32_t shift, const std::string& file)
-      : ranks_(ranks), pattern_(pattern), shift_(shift), file_(file) {}
+  TikEncoder(const RankedBytes& ranks, TiktokenPattern pattern, const SpecialNames& special, std::int32_t shift,
+             const std::string& file)
+      : ranks_(ranks), pattern_(pattern), special_(special), shift_(shift), file_(file) {}
+
+  // Special tokens become their ids; each part between them is encoded by itself.
+  void encode_rendered(std::string_view text, std::vector<std::int32_t>& ids) override {
+    std::size_t at = 0;
+    while (const auto hit = special_.next(text, at)) {
+      encode(text.substr(at, hit->at - at), ids);
+      ids.push_back(hit->id);
+      at = hit->at + hit->length;
+    }
+    encode(text.substr(at), ids);
+  }
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) override {
     for (std::size_t at = 0; at < text.size();) {
@@ -129,6 +185,7 @@ class TikEncoder final : public Tokenizer::Encoder {
  private:
   const RankedBytes& ranks_;
   TiktokenPattern pattern_;
+  const SpecialNames& special_;
   std::int32_t shift_;
   const std::string& file_;
   WordCache cache_;
@@ -146,13 +203,14 @@ class TikTokenizer final : public Tokenizer {
       throw ConfigError(text("tiktoken_num_special_tokens is ", count, "; expected at least the ", special_.size(),
                              " tokens of tiktoken_special_tokens and fewer than vocab_size, ", vocab_size()));
     for (auto id = special_.size(); id < count; ++id) special_.push_back(text("<SPECIAL_", id, ">"));
-    (void)special("<unk>");
+    unknown_ = special("<unk>");
     ids_.bos = special("<s>");
     ids_.eos = special("</s>");
     auto sorted = special_;
     std::sort(sorted.begin(), sorted.end());
     if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
       throw ConfigError(text("tiktoken_special_tokens: '", *twice, "' stands twice; give each token once"));
+    names_.emplace(special_);
     const auto room = static_cast<std::size_t>(vocab_size()) - count;
     read_ranks(options.tokenizer_model, room, ranks_);
     if (ranks_.size() != room)
@@ -162,12 +220,16 @@ class TikTokenizer final : public Tokenizer {
   }
 
   std::unique_ptr<Encoder> encoder() const override {
-    return std::make_unique<TikEncoder>(ranks_, *options_.tiktoken_pattern, static_cast<std::int32_t>(special_.size()),
-                                        options_.tokenizer_model);
+    return std::make_unique<TikEncoder>(ranks_, *options_.tiktoken_pattern, *names_,
+                                        static_cast<std::int32_t>(special_.size()), options_.tokenizer_model);
   }
   std::int64_t vocab_size() const override { return options_.vocab_size.value_or(default_vocab_size); }
   std::int32_t eod() const override { return *ids_.eos; }
   SpecialIds special_ids() const override { return ids_; }
+  std::vector<NamedToken> named_tokens() const override {
+    return {{"bos_token", "<s>", *ids_.bos}, {"eos_token", "</s>", *ids_.eos}, {"unk_token", "<unk>", unknown_}};
+  }
+  std::optional<std::int32_t> token_id(std::string_view token) const override { return names_->id_of(token); }
   bool may_be_cut_at_lines() const override { return true; }
   Identity identity() const override {
     std::string names = "None";
@@ -201,7 +263,9 @@ class TikTokenizer final : public Tokenizer {
 
   TikOptions options_;
   std::vector<std::string> special_;
+  std::optional<SpecialNames> names_;
   SpecialIds ids_;
+  std::int32_t unknown_ = 0;
   RankedBytes ranks_;
 };
 

@@ -9,6 +9,7 @@ namespace tessera::tokenizers {
 
 /// The file beside the token files PREFIX.bin and PREFIX.idx that tells which tokenizer made them: the ids that it
 /// gives a fixed text, as a checksum, so tokenizers that encode alike are the same, whatever their files and classes.
+/// That text has no special tokens: of two tokenizers of one class, one that splits special tokens is another one.
 std::string origin_file(const std::string& prefix);
 /// Writes origin_file(prefix). Does nothing, and removes an earlier file, if `tokenizer` cannot encode that text.
 void write_origin(const std::string& prefix, const Tokenizer& tokenizer);

@@ -30,11 +30,13 @@ std::string went_back_words(const runs::RunReader& run) {
   std::int64_t last = 0;
   std::string words;
   for (const auto& event : run.events().all()) {
-    if (event.kind == "start" && event.iteration < last)
-      words = text("resumed at iteration ", event.iteration, " after ", last);
+    const bool starts = event.kind == "start";
+    const auto at = event.iteration.value_or(last);
+    if (starts && at < last)
+      words = text("resumed at iteration ", at, " after ", last);
     else if (event.kind == "went_back")
-      words = text("gone back to iteration ", event.words("to"), " after ", std::max(last, event.iteration));
-    last = event.kind == "start" ? event.iteration : std::max(last, event.iteration);
+      words = text("gone back to iteration ", event.words("to"), " after ", std::max(last, at));
+    last = starts ? at : std::max(last, at);
   }
   return words;
 }
@@ -53,7 +55,8 @@ std::optional<double> seconds_left(const runs::RunReader& run) {
 }
 
 std::string event_words(const runs::RunEvent& event) {
-  return text("iteration ", event.iteration, "  ", event.kind, "  ", runs::told(event));
+  const auto place = event.iteration ? text("iteration ", *event.iteration, "  ") : std::string();
+  return text(place, event.kind, "  ", runs::told(event));
 }
 
 std::string run_mark(std::size_t run) {

@@ -16,7 +16,8 @@ std::string went_back_words(const runs::RunReader& run);
 /// Expected seconds until the last iteration, by the recent steps; nothing if it is not known.
 std::optional<double> seconds_left(const runs::RunReader& run);
 
-/// An event as one line: "iteration 8  saved  checkpoints/iter_8". Not safe to print.
+/// An event as one line: "iteration 8  saved  checkpoints/iter_8", without the iteration if it is not told. Not safe to
+/// print.
 std::string event_words(const runs::RunEvent& event);
 
 /// The letter that stands for the run with this number: A, B, ..., Z, ?.

@@ -194,7 +194,8 @@ int View::draw_head(Screen& screen, double now) const {
   }
   auto progress = progress_words(run, now);
   if (const auto back = went_back_words(run); !back.empty()) progress += text(", ", back);
-  if (run.damaged() > 0) progress += text(", ", run.damaged(), " damaged lines");
+  if (const auto damaged = run.damaged() + run.events().damaged(); damaged > 0)
+    progress += text(", ", damaged, " damaged lines");
   if (run.iterations() > 0) {
     const int width = std::min(30, screen.columns() / 3);
     const double done =

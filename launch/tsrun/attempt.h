@@ -27,6 +27,7 @@ struct Outcome {
   bool regroups = false;                ///< stopped so that another number of workers resumes
   int rank = -1;                        ///< of the worker that is the root cause; -1: unknown, or no worker is
   std::string host;                     ///< where that worker was
+  int completed = -1;                   ///< WorkerEnd::completed_steps() of the failure; -1: unknown
   bool asked = false;                   ///< a signal asked the job to stop: no other start trains
   std::vector<int> possible;  ///< numbers of workers with which the program can resume; empty: it reported none
 };

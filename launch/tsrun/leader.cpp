@@ -242,8 +242,10 @@ class Leader {
   /// told how to resume.
   void tell(const char* event, const Outcome& outcome, const Json& facts) {
     if (run_folder_.empty() || outcome.resume.empty()) return;
-    const auto problem = append_event(
-        run_folder_, event, outcome.held >= 0 ? std::optional<std::int64_t>(outcome.held) : std::nullopt, facts);
+    // A state of 0 may be one of an iteration that nobody reported.
+    const int iteration = outcome.held > 0 ? outcome.held : std::max(outcome.held, outcome.completed);
+    const auto problem =
+        append_event(run_folder_, event, iteration >= 0 ? std::optional<std::int64_t>(iteration) : std::nullopt, facts);
     if (!problem.empty()) reporter_.note(problem);
   }
 

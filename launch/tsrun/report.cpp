@@ -1,6 +1,8 @@
 #include "launch/tsrun/report.h"
 
 #include <algorithm>
+#include <charconv>
+#include <string_view>
 
 #include "launch/tsrun/process.h"
 
@@ -10,6 +12,16 @@ int WorkerEnd::exit_code() const {
   if (hung) return 1;
   if (signal != 0) return 128 + signal;
   return code != 0 ? code : 1;
+}
+
+int WorkerEnd::completed_steps() const {
+  constexpr std::string_view word = ", iteration ";
+  const auto at = place.rfind(word);
+  if (at == std::string::npos) return -1;
+  const auto* const end = place.data() + place.size();
+  int iteration = 0;
+  const auto [rest, error] = std::from_chars(place.data() + at + word.size(), end, iteration);
+  return error == std::errc() && rest == end && iteration > 0 ? iteration - 1 : -1;
 }
 
 const WorkerEnd* root_cause(const std::vector<WorkerEnd>& ends) {

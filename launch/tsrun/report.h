@@ -29,6 +29,8 @@ struct WorkerEnd {
   bool good() const { return !alive && code == 0 && signal == 0 && !unfinished; }
   /// Exit code of tsrun if this worker is the root cause: its exit code, 128 + signal, or 1.
   int exit_code() const;
+  /// Number of steps that were completed when the iteration in `place` began; -1: not reported.
+  int completed_steps() const;
 };
 
 /// Returns the worker that caused the others to fail: the first in `ends` (chronological order) that failed by itself;

@@ -25,6 +25,14 @@ const WorkerEnd* refusal(const std::vector<WorkerEnd>& ends) {
   return chosen;
 }
 
+/// Steps that were completed before the failure: as the root cause reported, else as another worker did; -1: unknown.
+int completed_before_failure(const WorkerEnd* cause, const std::vector<WorkerEnd>& ends) {
+  if (cause != nullptr && cause->completed_steps() >= 0) return cause->completed_steps();
+  for (const auto& end : ends)
+    if (end.completed_steps() >= 0) return end.completed_steps();
+  return -1;
+}
+
 /// Returns the stopped workers that `waiting` names as missing; all stopped workers if it names none.
 std::vector<const WorkerEnd*> waited_for(const WorkerEnd& waiting, const std::vector<WorkerEnd>& ends) {
   std::vector<const WorkerEnd*> alive, named;
@@ -94,6 +102,7 @@ Outcome Attempt::verdict() {
     outcome.cause = trouble_;
   else if (cause != nullptr)
     outcome.cause = text("rank ", cause->rank, ' ', how_it_ended(*cause));
+  if (outcome.kind == Outcome::Kind::failed) outcome.completed = completed_before_failure(cause, ends_);
   if (outcome.kind == Outcome::Kind::failed && cause != nullptr) outcome.rank = cause->rank, outcome.host = cause->host;
   return outcome;
 }

@@ -258,6 +258,15 @@ TEST_F(Program, ARecipeWithoutDataIsCheckedWithANote) {
   EXPECT_FALSE(has(tessera({"check", "run.yaml"}).err, "data_path is missing"));
 }
 
+TEST_F(Program, AFolderWithoutCheckpointIsToldByCheck) {
+  const auto told = [](const std::string& set) { return tessera({"check", "run.yaml", "--set", set}).err; };
+  for (const std::string option : {"training_config.load_checkpoint", "training_config.pretrained_checkpoint"})
+    EXPECT_TRUE(has(told(option + "=nowhere"),
+                    "run.yaml: `tessera train` would refuse it: " + option + ": there is no checkpoint in nowhere"))
+        << told(option + "=nowhere");
+  EXPECT_FALSE(has(told("training_config.load_checkpoint=output"), "would refuse it")) << "the run's own folder";
+}
+
 TEST_F(Program, WhatIsAcceptedForCompatibilityIsOneLineUnlessAskedFor) {
   write("flags.sh",
         "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 \\\n"

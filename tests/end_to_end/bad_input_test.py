@@ -85,6 +85,9 @@ class BadInput(harness.InOwnFolder):
             self.refused(*words, command="data", says=r"x.jsonl.gz: is compressed \(gzip\); unpack it first")
         self.refused("render-chat", "--chat-template", "chat.jinja", "--input", "chat.jsonl", command="data",
                      says="chat.jsonl:2: is not JSON: line 1, column 15: .*; correct or remove the line")
+        self.write("chat.jsonl", '{"messages": [{"role": "user", "content": "x"}], "tools": "[]"}\n')
+        self.refused("render-chat", "--chat-template", "chat.jinja", "--input", "chat.jsonl", command="data",
+                     says="'tools' is not a list of objects")
         self.refused("train-bpe", "--input", "chat.jsonl", "--output-dir", "b", "--min-frequency", "-3", command="data", says="min-frequency")
 
     def test_outputs_that_are_inputs(self):

@@ -169,6 +169,14 @@ class CommandLine(harness.InOwnFolder):
         self.tessera("data", "render-chat", "--chat-template", "template.jinja", "--input", "nowhere", code=2)
         self.assertIn("nowhere", self.tessera("generate", "run", "--messages", "nowhere", code=2))
 
+    def test_a_rendered_conversation_has_its_tools(self):
+        self.write("chat.jinja", "{{ tools | length if tools else 'none' }} {{ messages[0].content }}")
+        messages = [{"role": "user", "content": "x"}]
+        rows = [{"messages": messages, "tools": [{"name": "f"}, {"name": "g"}]}, {"messages": messages}]
+        self.write("chat.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        shown = self.tessera("data", "render-chat", "--chat-template", "chat.jinja", "--input", "chat.jsonl")
+        self.assertEqual(shown, "2 x\nnone x\n")
+
     def test_an_interrupted_preprocess_says_how_to_continue(self):
         # Its lines on standard error fill the pipe, so that it cannot end before it is interrupted.
         self.write("text.jsonl", (json.dumps({"text": " ".join(map(str, range(90)))}) + "\n") * 8000)
@@ -237,6 +245,8 @@ class Chat(harness.InOwnFolder):
 
     def test_what_is_no_conversation_is_refused(self):
         for content, says in (("", "is not JSON"), ("[]", "has no messages"), ('{"a": 1}', "has no messages"), ('[{"content": "a"}]', 'has no "role"'),
+                              ('{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}', "talk.json: has 'tools'"),
+                              ('{"messages": [{"role": "user", "content": "a"}], "tools": "[{}]"}', "talk.json: 'tools' is not a list of objects"),
                               ('["a"]', "message 1"), ('[{"role": "critic", "content": "a"}]', "chat template")):
             self.write("talk.json", content)
             self.assertIn(says, self.answer("--messages", "talk.json", code=2), content)

@@ -78,6 +78,18 @@ class Events(Launching):
         tokens = last["tokens_per_second"] * last["step_seconds"]
         self.assertAlmostEqual(run["flops_per_token"] / (flops / tokens), 1, places=9)
 
+    def test_run_json_tells_the_length_of_the_run_whatever_option_gives_it(self):
+        length = lambda run: json.loads((self.folder / run / "run.json").read_text())["training_iters"]
+        self.train("--set", "dataset_config.train_samples=48", output_dir="samples", training_iters=0)
+        self.assertEqual(length("samples"), 12)
+        self.tessera("report", "samples", "-o", "samples.html")
+        self.assertIn("<td>12 of 12</td>", (self.folder / "samples.html").read_text())
+        for stop, iterations in (4, 8), (1000, 10):
+            self.train("--set", "optimizer_config.override_opt_param_scheduler=true", output_dir="run", training_iters=iterations,
+                       exit_interval=stop)
+            self.assertEqual(length("run"), iterations)
+        self.assertEqual(self.rows()[-1]["iteration"], 10)
+
     def test_a_run_that_cannot_be_saved_under_tsrun_tells_its_failure_once(self):
         fault = file_fault(compile_preloaded(self.folder, "file_faults"), "any", "network_iter", "write 1")
         self.tsrun("--worker_num=2", "--max_restarts=0", "tessera", "train", "tiny.yaml", *sets(output_dir="run", training_iters=5, batch_size=4),
@@ -150,6 +162,14 @@ class Events(Launching):
             again = [event for event in self.events(run) if event["event"] in ("restart", "start")][1:]
             self.assertEqual((again[0]["attempt"], again[0]["ranks"]), (1, 2))
             self.assertEqual((again[1]["start"], again[1]["resumed_from"]), (2, "memory"))
+
+    def test_a_failure_without_state_in_memory_is_told_with_its_iteration(self):
+        job = self.start_tsrun("--worker_num=2", "--max_restarts=1", "tessera", "train", "tiny.yaml",
+                               *sets(output_dir="run", training_iters=20, save_interval=5, batch_size=4),
+                               "--set", "resilience_config.policy=off", "--set", "resilience_config.inject_fault=[1:13:reduce:kill]")
+        self.end_of(job)
+        told = [(event["event"], event["iteration"]) for event in self.events() if event["event"] not in ("note", "saved")]
+        self.assertEqual(told, [("start", 0), ("failed", 12), ("restart", 12), ("start", 10), ("finished", 20)])
 
     def test_a_run_without_a_restart_left_tells_the_failure_and_that_its_state_is_saved(self):
         job = self.start_tsrun("--worker_num=2", "--max_restarts=0", "tessera", "train", "tiny.yaml",

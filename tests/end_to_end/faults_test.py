@@ -196,7 +196,7 @@ class Faults(Launching):
     def test_a_rank_that_hangs_or_is_stopped(self):
         faults = ["1:5:forward:hang:0", "2:11:reduce:stop:1", "0:14:commit:hang:2"]
         self.tsrun(*line_of("DP 3", "undisturbed"))
-        told = self.tsrun(*line_of("DP 3", "disturbed", *inject(faults), "--set", "resilience_config.step_time_out=1"))
+        told = self.tsrun(*line_of("DP 3", "disturbed", *inject(faults), "--set", "resilience_config.step_time_out=3"))
         for rank, step in ((1, 5), (2, 11), (0, 14)):
             self.assertRegex(told, rf"rank {rank} of 3 on \S+ \(tp 0 dp {rank} pp 0, iteration {step}\) hung")
         stacks = [self.log(f"worker_{rank}.log", "disturbed/log").count("end of the stacks") for rank in range(3)]
@@ -219,7 +219,7 @@ class Faults(Launching):
         """It is not stopped as hung while it saves, which may take long, or when all processes of the job were stopped for a while."""
         line = lambda run, *more: line_of("one rank, lines of 5 steps", run, *more)
         self.tsrun(*line("undisturbed"))
-        job = self.start_tsrun(*line("disturbed", *inject(["0:5:save:stop", "0:14:forward:stop"]), "--set", "resilience_config.step_time_out=3"))
+        job = self.start_tsrun(*line("disturbed", *inject(["0:5:save:stop", "0:14:forward:stop"]), "--set", "resilience_config.step_time_out=6"))
         log = self.folder / "disturbed/log/worker_0.log"
         for times in (1, 2):
             self.wait_until(lambda: log.exists() and log.read_text().count("injected fault") == times, "the stop")
@@ -227,7 +227,7 @@ class Faults(Launching):
             others = [pid for pid in self.processes() if pid != rank] if times == 2 else []
             for pid in others:
                 os.kill(pid, signal.SIGSTOP)
-            time.sleep(4)
+            time.sleep(6.5)
             for pid in others:
                 os.kill(pid, signal.SIGCONT)
             time.sleep(.5)  # the others see that the time is up before the rank goes on
@@ -272,14 +272,14 @@ class FaultsOnHosts(launch_hosts_test.Hosts):
         self.assert_nothing_left()
 
 
-    def beside_a_run(self, body):
+    def beside_a_run(self, body, *words):
         """`body` is called in the middle of a run on two hosts that is compared with an undisturbed one; returns what was told.
         Rank 1 stops at step 20 until `body` has returned."""
         line = lambda run, *more: line_of("DP 3", run, *more)[2:]
         hold = [*inject(["1:20:forward:stop:0"]), "--set", "resilience_config.step_time_out=60"]
         for job in [self.start_host(host, "--worker_log_name=undisturbed", program=line("undisturbed")) for host in range(2)]:
             self.end_of(job)
-        jobs = [self.start_host(host, "--worker_log_name=disturbed", program=line("disturbed", *hold)) for host in range(2)]
+        jobs = [self.start_host(host, "--worker_log_name=disturbed", *words, program=line("disturbed", *hold)) for host in range(2)]
         self.wait_until(lambda: self.steps_logged("disturbed") >= 5, "5 steps")
         held = self.process_of(1, "tessera")
         body()
@@ -296,7 +296,7 @@ class FaultsOnHosts(launch_hosts_test.Hosts):
             self.cut(1)
             time.sleep(1)
             self.ip("-n", self.names[0], "link", "set", "port1", "up")
-        self.assertNotIn("starting all workers again", self.beside_a_run(flap))
+        self.assertNotIn("starting all workers again", self.beside_a_run(flap, "--host_time_out=30"))
 
     def test_the_daemon_of_mpi_on_a_host_is_killed(self):
         def kill():

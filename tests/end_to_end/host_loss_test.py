@@ -315,10 +315,12 @@ class SpareHosts(SeveralHosts):
         self.assertIn("no..where", start("10.77.0.1:2,10.77.0.2:2", "no..where:2"))
         self.assertIn("host 10.77.0.2 is listed twice", start("10.77.0.1:2,10.77.0.2:2", "10.77.0.2:2"))
         self.assertIn("--spares: the only host of --hosts is this one", start("10.77.0.1:2", "10.77.0.2:2"))
-        jobs = [self.start_host(host, "refused") for host in range(2)]
-        self.process_of(3, "tessera")
-        late = self.start_host(2, "refused", "--set", "training_config.seed=8", spare=True)
+        held = [*faults_test.inject(["1:9:forward:stop"]), "--set", "resilience_config.step_time_out=600"]  # the spare comes before the end
+        jobs = [self.start_host(host, "refused", *held) for host in range(2)]
+        self.wait_for_stopped(1)
+        late = self.start_host(2, "refused", *held, "--set", "training_config.seed=8", spare=True)
         self.assertRegex(self.end_of(late, code=2), "refuses this host as a spare: not the same on all hosts: .*program line")
+        os.kill(self.process_of(1, "tessera"), signal.SIGCONT)
         for job in jobs:
             self.end_of(job)
         self.assert_nothing_left()
@@ -386,7 +388,8 @@ class FewerHosts(SeveralHosts):
         lost_at, back_at = draw.randrange(2, 8), draw.randrange(9, STEPS)
         faults = [f"{draw.choice((2, 3))}:{lost_at}:{draw.choice(PHASES)}:stop:0", f"1:{back_at}:forward:stop:2"]
         about = f"seed {seed}: {' '.join(faults)}"
-        options = [*options, *sets(keep_checkpoint_max=100)]
+        # A time-out that is learnt could end the rank that stays stopped for as long as another run takes.
+        options = [*options, *sets(keep_checkpoint_max=100), "--set", "resilience_config.step_time_out=600"]
         jobs = start("fewer", *options, *faults_test.inject(faults))
         self.lose(1, faults[0][0])
         self.wait_for_stopped(1, start=2)

@@ -53,7 +53,7 @@ class SlurmJob(unittest.TestCase):
 
     def wait(self, holds, what, job):
         try:
-            self.lab.until(holds, what, 60)
+            self.lab.until(holds, what)
         except RuntimeError as error:
             self.fail(f"{error}\n{self.output(job)}\n{self.lab.logs()}")
 

@@ -117,7 +117,7 @@ class LaunchData(Hosts):
             jobs = self.start("shared", self.named)
             log = self.folder / "logs_shared0/worker_0.log"
             self.wait_until(lambda: log.exists() and "waiting for the index of the samples (GPTDataset-train)" in log.read_text(),
-                            "a rank that waits", 30)
+                            "a rank that waits")
             self.assertEqual(renames.read(), [])
         inodes = {}
 
@@ -155,7 +155,7 @@ class LaunchData(Hosts):
         self.plant(self.folder / "disk", 200000)
         much = dict(training_iters=400000, exit_interval=20, eval_interval=0)  # 6.4 million samples: the build takes a while
         caught = None
-        for attempt in range(5):
+        for attempt in range(20):
             shutil.rmtree(self.folder / "disk/cache", ignore_errors=True)
             (self.folder / "disk/cache").mkdir()
             jobs = self.start(f"killed{attempt}", self.named, **much)
@@ -182,7 +182,7 @@ class LaunchData(Hosts):
 
     def stop_builder(self):
         """The process that builds, stopped in the middle of it; None if it was done before that."""
-        cache, until = self.folder / "disk/cache", time.monotonic() + 30
+        cache, until = self.folder / "disk/cache", time.monotonic() + 200
         while time.monotonic() < until:
             names = os.listdir(cache)
             if any(name.endswith("description.txt") for name in names):

@@ -111,10 +111,12 @@ class Launching(harness.InOwnFolder):
         return self.end_of(self.start_tsrun(*words, **more), code, timeout)
 
     def free_port(self):
-        """One that the kernel chooses."""
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            return one.getsockname()[1]
+        """One that the kernel chooses, and gives to nobody until the test ends: tsrun can listen there, because both sockets allow it."""
+        one = socket.socket()
+        self.addCleanup(one.close)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
     def script(self, name, words):
         path = self.write(name, "#!/bin/sh\n" + words + "\n")

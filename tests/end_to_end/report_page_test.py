@@ -39,7 +39,10 @@ class Report(InOwnFolder):
         self.write("run/metrics.jsonl", '{"iteration": 1, "loss": 1e308}\n{"iteration": 2, "loss": nu\n{"iteration": 3, "lo')
         self.assertIn("empty: is a folder", self.tessera("report", "run", "-o", "empty", "--force", code=2))
         self.assertIn("no/such.html", self.tessera("report", "run", "-o", "no/such.html", code=1))
-        self.assertIn("1 lines of metrics.jsonl are damaged", self.tessera("report", "run"))
+        self.write("run/events.jsonl", '{"event": "start", "iteration": 0}\n{"event": "fail\n{}\n')
+        told = self.tessera("report", "run")
+        self.assertIn("1 lines of metrics.jsonl are damaged", told)
+        self.assertIn("2 lines of events.jsonl are damaged", told)
         page = (self.folder / "report.html").read_text()
         self.assertIn("1e+308", page)
         self.assertIn("a line that is not finished", page)
@@ -58,6 +61,54 @@ def is_there(program_name):
 
 def find(rows, iteration, key):
     return next(row[key] for row in rows if row["iteration"] == iteration and key in row)
+
+
+@unittest.skipUnless(is_there("node"), "no node")
+class ReportScript(InOwnFolder):
+    """What the script of the page draws, without a browser: page_in_node.js."""
+
+    def make_run(self, name, rows, events=()):
+        for file, lines in (("metrics", rows), ("events", events)):
+            self.write(f"{name}/{file}.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+
+    def evaluate(self, *expressions):
+        self.tessera("report", "a", "b", "-o", "page.html", "--force")
+        done = subprocess.run(["node", HERE / "page_in_node.js", self.folder / "page.html", *expressions], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        return json.loads(done.stdout)
+
+    def test_a_difference_has_no_value_beside_one_that_is_not_finite(self):
+        self.make_run("a", [{"iteration": at, "loss": loss} for at, loss in ((10, 4), (20, None), (30, 4))])
+        self.make_run("b", [{"iteration": at, "loss": 5} for at in range(5, 31, 5)])
+        less, shown = self.evaluate(
+            "curves.lessFirst(curves.unpack([[5, 4], [10, 4], [15, 4], [20, 4], [25, 4], [30, 4]]), curves.unpack([[10, 4], [20, null], [30, 4]]))"
+            ".map((c) => [c.x, c.y])",
+            'choose("less run A", true); shown("chart-loss")')
+        self.assertEqual(less, [[10, 0], [15, None], [20, None], [25, None], [30, 0]])
+        line, = shown["lines"]
+        self.assertEqual((line.count("M"), line.count("L")), (2, 0), line)
+
+    def test_a_run_without_the_chosen_axis_is_left_out_and_the_legend_says_so(self):
+        rows = [{"iteration": at, "loss": 1 / at, "consumed_tokens": at * 64} for at in range(1, 9)]
+        events = [{"event": "start", "iteration": 1}, {"event": "saved", "iteration": 4}, {"event": "failed", "message": "no memory"}]
+        self.make_run("a", rows, events)
+        self.make_run("b", [{key: row[key] for key in ("iteration", "loss")} for row in rows], events)
+        shown = self.evaluate('shown("chart-loss")', 'choose("Axis", "tokens"); shown("chart-loss")', 'choose("Axis", "steps"); shown("chart-loss")')
+        marks = [["mark plain", "start at 1"], ["mark bad", "failed (iteration unknown): no memory"]]
+        self.assertEqual([len(one["lines"]) for one in shown], [2, 1, 2])
+        self.assertEqual([one["marks"] for one in shown], [marks * 2, marks, marks * 2])
+        legend = ["A loss", "B loss"]
+        self.assertEqual([one["legend"] for one in shown], [legend, [*legend, "B: not drawn, without tokens"], legend])
+        self.assertEqual(shown[1]["ticks"][-1], "500")
+
+    def test_labels_of_the_x_axis_are_exact(self):
+        for run in "ab":
+            self.make_run(run, [{"iteration": at, "loss": 1} for at in range(1234562, 1234573)])
+        shown, said, texts = self.evaluate('shown("chart-loss")', 'press("chart-loss", "Home", "+"); shown("chart-loss").said',
+                                           "[1234562, 999999999999999, 0.1 + 0.2, 1 / 3, 123456.25].map(curves.placeText)")
+        self.assertEqual(shown["ticks"], [str(at) for at in range(1234562, 1234573, 2)])
+        self.assertEqual(said, "from 1234562 to 1234564.5")
+        self.assertEqual(texts, ["1234562", "999999999999999", "0.3", "0.333333", "123456.25"])
 
 
 @unittest.skipUnless(is_there("chromium") and is_there("chromedriver"), "no chromium and chromium-driver")

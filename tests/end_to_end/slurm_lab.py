@@ -78,7 +78,7 @@ class SlurmLab:
         for n in range(1, nodes + 1):
             self.start("unshare", "--mount", "--uts", "sh", "-c", f"hostname n{n}; mount --bind {self.folder}/tmp/n{n} /tmp; "
                        f"mount -t tmpfs tmpfs /dev/shm; exec slurmd -D -N n{n}")
-        self.until(lambda: self.ask("sinfo", "-h", "-o", "%T %D").split() == ["idle", str(nodes)], "idle nodes", 30)
+        self.until(lambda: self.ask("sinfo", "-h", "-o", "%T %D").split() == ["idle", str(nodes)], "idle nodes")
 
     def environment(self):
         return {**os.environ, "SLURM_CONF": f"{self.folder}/slurm.conf"}
@@ -92,7 +92,7 @@ class SlurmLab:
         return subprocess.run(words, env={**self.environment(), **more.pop("environment", {})}, capture_output=True, text=True,
                               timeout=200, **more).stdout.strip()
 
-    def until(self, holds, what, seconds=20):
+    def until(self, holds, what, seconds=200):
         end = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > end:

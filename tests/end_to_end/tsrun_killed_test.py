@@ -47,16 +47,18 @@ class Killed(Launching):
     def killed_alone(self, configuration):
         self.tsrun(*line_of(configuration, "undisturbed", *LENGTH), timeout=120)
         # Rank 1 stops in step 50, so that tsrun is killed before step 100, and in step 100, so that the lease ends before the run.
-        line = line_of(configuration, "disturbed", *LENGTH, *inject(["1:50:forward:stop", "1:100:forward:stop"]))
+        line = line_of(configuration, "disturbed", *LENGTH, *inject(["1:50:forward:stop", "1:100:forward:stop"]),
+                       "--set", "resilience_config.step_time_out=600")
         job = self.running("disturbed", ["--lease=3", *line])
         held = self.process_of(1, "tessera")
         self.wait_until(lambda: self.is_stopped(held), "the stop of rank 1", job=job)
         refused = self.tsrun(*line, code=2)
         self.assertIn(f"this command is already running as process {job.pid}", refused)
         job.kill()
+        job.wait()
+        self.assertIn("whose tsrun was killed: its workers save their state and end soon", self.tsrun(*line, code=2))
         os.kill(held, signal.SIGCONT)
         self.end_of(job, -signal.SIGKILL)
-        self.assertIn("whose tsrun was killed: its workers save their state and end soon", self.tsrun(*line, code=2))
         asked = lambda: self.is_stopped(held) and self.is_pending(held, signal.SIGTERM)
         latest = time.monotonic() + 30  # rank 1 may have taken the signal at the moment before it stopped
         self.wait_until(lambda: asked() or not self.processes_of(1, "tessera") or time.monotonic() > latest, "the end of the lease")
@@ -86,7 +88,8 @@ class Killed(Launching):
 
     def all_killed(self, configuration):
         self.tsrun(*line_of(configuration, "undisturbed", *LENGTH), timeout=120)
-        line = line_of(configuration, "disturbed", *LENGTH, *HELD)
+        # However late the first kill is, there are 20 more steps before the second hold.
+        line = line_of(configuration, "disturbed", *LENGTH, *inject(["1:100:forward:stop:0", "1:195:forward:stop:1"]))
         for _ in range(2):
             job = self.running("disturbed", line, self.steps_logged("disturbed") + 20)
             self.kill_all()
@@ -111,12 +114,12 @@ class Killed(Launching):
         """Killed, then continued from a checkpoint by MPI alone, to iteration 150. The command, the folder of the state and what is
         told of it."""
         self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
-        line = line_of("DP 3", "disturbed", *LENGTH, *HELD)
+        line = line_of("DP 3", "disturbed", *LENGTH, *inject(["1:100:forward:stop:0"]))
         job = self.running("disturbed", line)
         self.kill_all()
         self.end_of(job, -signal.SIGKILL)
         folder, = self.folders("disturbed")
-        self.command(*mpirun(3, self.folder), harness.program(), *line[3:], *sets(exit_interval=150))
+        self.command(*mpirun(3, self.folder), harness.program(), *line[3:], *inject([]), *sets(exit_interval=150))
         self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith("0000150"))
         before = self.state("disturbed")
         told = self.tsrun(*line, code=2)
@@ -165,8 +168,8 @@ class Killed(Launching):
 
     def test_its_state_can_be_seen_completed_saved_and_deleted(self):
         self.tsrun(*line_of("DP 3", "undisturbed", *LENGTH), timeout=120)
-        line = line_of("DP 3", "disturbed", *LENGTH, *HELD)
-        job = self.running("disturbed", line)
+        held_at = lambda step: line_of("DP 3", "disturbed", *LENGTH, *inject([f"1:{step}:forward:stop"]))
+        job = self.running("disturbed", held_at(100))
         folder, = self.folders("disturbed")
         number = folder.name.split(".")[1]
         own = lambda: re.search(rf"job {number}: (.*)\n  command    tsrun --worker_num=3 .*\n.*\n  ranks      0, 1, 2 of 3\n"
@@ -185,7 +188,7 @@ class Killed(Launching):
         self.assertTrue(self.checkpoints("disturbed")[-1].name.endswith(f"{int(step):07d}"))
         self.assert_nothing_left()
         self.assertIn(f"no job '{number}' on this host", self.told_of(number, "clean", code=2))
-        self.running("disturbed", line, self.steps_logged("disturbed") + 20)
+        self.running("disturbed", held_at(195), self.steps_logged("disturbed") + 20)
         self.kill_all()
         folder = next(folder for folder in self.folders("disturbed") if folder.exists())
         self.told_of(folder.name.split(".")[1], "clean")

@@ -148,7 +148,7 @@ def job_type(on_hosts=False):
             length = ["--set", f"training_config.training_iters={steps}"]
             jobs = self.start(name, configuration, *length, *more, *faults_test.inject(faults))
             with concurrent.futures.ThreadPoolExecutor() as pool:  # who is not read would wait
-                ends = list(pool.map(lambda job: self.words_of(job, 60 + 5 * len(faults)), jobs))
+                ends = list(pool.map(lambda job: self.words_of(job, 200 + 5 * len(faults)), jobs))
             for job, words in zip(jobs, ends):
                 self.assertEqual(job.returncode, 0, words[-4000:])
             told = ends[0]

@@ -148,6 +148,16 @@ class Corpora : public InOwnFolder {
   }
 };
 
+TEST(DataPathOption, IsReadAsItWasWritten) {
+  for (const std::vector<std::string>& parts : std::vector<std::vector<std::string>>{
+           {}, {"a"}, {"my data/corpus"}, {"tab\there"}, {"0.3", "a b", "0.7", "c"}}) {
+    DataPath given, again;
+    given.parts = parts;
+    ASSERT_TRUE(DataPath::Option::read(DataPath::Option::write(given), again));
+    EXPECT_EQ(again.parts, parts);
+  }
+}
+
 TEST_F(Corpora, AreBlendedFromFilesOfWordsToo) {
   const auto given = make({{"data_path", "0.3 x 0.7 y"}});
   std::ofstream("words.txt") << "0.3 x\n0.7\ty\n";

@@ -3,6 +3,7 @@
 #include "framework/instructions/instruction_writer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "framework/base/files.h"
@@ -10,6 +11,7 @@
 #include "framework/instructions/instruction_dataset.h"
 #include "framework/instructions/instruction_templates.h"
 #include "framework/tokenizers/token_origin.h"
+#include "tests/chosen.h"
 #include "tests/own_folder.h"
 #include "tests/tokenizers/byte_tokenizer.h"
 
@@ -242,6 +244,31 @@ TEST_F(InstructionWriter, LabelsOfPromptsAndOfTheHistoryAreChosen) {
   };
   EXPECT_EQ(cut({}), ".B");
   EXPECT_EQ(cut({"--mask-history"}), ".F");
+}
+
+// Llama2Tokenizer has the BOS token in front of each text, which a slot of a template is not.
+TEST_F(InstructionWriter, OnlyATemplateWritesTheBeginningOfTextOfASentencePieceModel) {
+  write("in.json", R"({"instruction": "Who?", "input": "", "output": "Lord God"})");
+  const std::string model = std::string(TESTS_DATA) + "/sentencepiece/models/bpe.model";
+  for (const auto* type : {"GPTSentencePieceTokenizer", "Llama2Tokenizer", "SentencePieceTokenizer"})
+    for (const auto* prompt_type : {"alpaca", "llama2"}) {
+      const auto spm = chosen(tokenizers::tokenizers(), {{"tokenizer_type", type}, {"tokenizer_model", model}});
+      write_instructions(*spm, request_of("in.json", {"AlpacaStyleInstructionHandler", prompt_type}));
+      const InstructionFiles files("p");
+      ASSERT_EQ(files.samples(), 1);
+      std::vector<std::int32_t> ids(static_cast<std::size_t>(files.input_ids.length(0))), labels(ids), learned;
+      files.input_ids.read(0, 0, ids);
+      files.labels.read(0, 0, labels);
+      std::copy_if(labels.begin(), labels.end(), std::back_inserter(learned), [](auto id) { return id != -100; });
+      const auto gpt = chosen(tokenizers::tokenizers(),
+                              {{"tokenizer_type", "GPTSentencePieceTokenizer"}, {"tokenizer_model", model}});
+      auto answer = gpt->encode("Lord God");
+      answer.push_back(spm->eod());
+      EXPECT_EQ(learned, answer) << type << " " << prompt_type;
+      const bool writes_bos = prompt_type == std::string("llama2");
+      EXPECT_EQ(std::count(ids.begin(), ids.end(), 1), writes_bos ? 1 : 0) << type << " " << prompt_type;
+      EXPECT_EQ(ids.front() == 1, writes_bos) << type << " " << prompt_type;
+    }
 }
 
 TEST_F(InstructionWriter, RefusesATokenizerWithoutTheTokensOfATemplate) {

@@ -146,6 +146,30 @@ TEST_F(Texts, BecomeTokenFilesOnceUntilTheyOrTheRequestChange) {
   EXPECT_TRUE(fs::is_directory("cache/instructions"));
 }
 
+// Such as split_special_tokens, which no file, named token or ordinary text shows.
+TEST_F(Texts, BecomeTokenFilesAgainIfAnOptionOfTheTokenizerChanges) {
+  class WithOption final : public tokenizers::ByteTokenizer {
+   public:
+    explicit WithOption(std::string value)
+        : ByteTokenizer({"<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"}, ""), value_(std::move(value)) {}
+    Identity identity() const override { return {"ByteTokenizer", {}, {{"split_special_tokens", value_}}}; }
+
+   private:
+    std::string value_;
+  };
+  InstructionWriteRequest request;
+  request.inputs = {rows_folder + "pairs.jsonl"};
+  request.handler_name = "AlpacaStylePairwiseHandler";
+  request.prompt_type = "chatml";
+  const auto folder = [&](const std::string& value) {
+    return tokens_of_texts(WithOption(value), request, "own", [](const std::string&) {});
+  };
+  const auto first = folder("False");
+  EXPECT_EQ(folder("False"), first);
+  EXPECT_NE(folder("True"), first);
+  EXPECT_EQ(made_folders(), 2U);
+}
+
 TEST_F(Texts, AreReadByOneOfSeveralAtATime) {
   InstructionWriteRequest request;
   request.inputs = {rows_folder + "pairs.jsonl"};

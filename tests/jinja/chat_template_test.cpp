@@ -248,6 +248,113 @@ TEST(ChatTemplate, ValuesAreSortedComparedAndAdded) {
   EXPECT_NE(error_of("{{ [1, 'a']|sort }}").find("t:1: "), std::string::npos);
 }
 
+TEST(ChatTemplate, ElseOfALoopIsRenderedUnlessAPassReachedTheEndOfTheBody) {
+  EXPECT_EQ(error_of("{% for i in [1] %}{% break %}{% else %}E{% endfor %}"), "rendered: E");
+  EXPECT_EQ(error_of("{% for i in [1,2] %}{{i}}{% if true %}{% continue %}{% endif %}{% else %}E{% endfor %}"),
+            "rendered: 12E");
+  EXPECT_EQ(error_of("{% for i in [1,2] %}{{i}}{% if i == 1 %}{% continue %}{% endif %}{% else %}E{% endfor %}"),
+            "rendered: 12");
+  EXPECT_EQ(error_of("{% for i in [1,2] %}{{i}}{% if i == 2 %}{% break %}{% endif %}{% else %}E{% endfor %}"),
+            "rendered: 12");
+  EXPECT_EQ(error_of("{% for i in [1,2] if i > 5 %}{{ i }}{% else %}E{% endfor %}"), "rendered: E");
+  EXPECT_EQ(error_of("{% for j in [1,2] %}{{ j }}{% for i in [] %}{% else %}{% break %}{% endfor %}x{% endfor %}"),
+            "rendered: 1");
+}
+
+// Jinja's filter is a generator: it tests an item when the loop asks for it, and `loop` may ask ahead.
+TEST(ChatTemplate, TheFilterOfALoopTestsAnItemWhenItIsNeeded) {
+  EXPECT_EQ(render("{% set ns=namespace(found=false) %}{% for m in messages if not ns.found %}{{ m.role }};"
+                   "{% set ns.found=true %}{% endfor %}",
+                   LibraryJson::parse(R"([{"role": "system"}, {"role": "user"}, {"role": "assistant"}])")),
+            "system;");
+  const auto loop = [](const std::string& start, const std::string& body) {
+    return error_of("{% set ns=namespace(n=9) %}{% for i in [1,2,3,4] if i < ns.n %}" + start + "{{ i }}" + body +
+                    "{% endfor %}");
+  };
+  EXPECT_EQ(loop("{{ loop.index }}", ";{% set ns.n=2 %}"), "rendered: 11;");
+  EXPECT_EQ(loop("", "{{ loop.last }};{% set ns.n=2 %}"), "rendered: 1False;2True;");
+  EXPECT_EQ(loop("", "{{ loop.nextitem }};{% set ns.n=2 %}"), "rendered: 12;2;");
+  EXPECT_EQ(loop("{% set ns.n=3 %}", "/{{ loop.length }}/{{ loop.revindex }}/{{ loop.revindex0 }};{% set ns.n=1 %}"),
+            "rendered: 1/2/2/1;2/2/1/0;");
+  EXPECT_EQ(loop("", "{% if loop.index == 2 %}/{{ loop.length }}{% endif %}{{ loop.previtem }};{% set ns.n=ns.n-2 %}"),
+            "rendered: 1;2/41;32;43;");
+}
+
+TEST(ChatTemplate, TheFilterOfALoopSeesTheVariablesAroundTheLoop) {
+  EXPECT_EQ(error_of("{% for i in [1,2] %}{% for j in [1,2,3] if j != i %}{{ loop.index }}{{ j }}{{ loop.last }};"
+                     "{% endfor %}{{ loop.last }}|{% endfor %}"),
+            "rendered: 12False;23True;False|11False;23True;True|");
+  EXPECT_EQ(error_of("{% macro f(l) %}{% set i = 7 %}{{ l.nextitem }}{{ l.last }}{% endmacro %}{% set k = 3 %}"
+                     "{% for i in [1,2,3,4] if i != k %}{{ i }}>{{ f(loop) }};{% endfor %}"),
+            "rendered: 1>2False;2>4False;4>True;");
+}
+
+TEST(ChatTemplate, AFilterThatWouldFailForAnItemBehindTheBreakIsNotEvaluated) {
+  const std::string begin = "\n{% for i in [1,2,'a'] if i < 3 %}{{ i }}";
+  EXPECT_EQ(error_of(begin + "{% if i == 2 %}{% break %}{% endif %}{% endfor %}"), "rendered: \n12");
+  EXPECT_EQ(error_of(begin + "{% if loop.index == 2 %}{% break %}{% endif %}{% endfor %}"), "rendered: \n12");
+  EXPECT_EQ(error_of(begin + "{% if loop.last or i == 2 %}{% break %}{% endif %}{% endfor %}"),
+            "t:2: comparing the order of str and int is not supported");
+}
+
+TEST(ChatTemplate, LoopIsOneObjectThatMayOutliveItsLoop) {
+  EXPECT_EQ(error_of("{% set ns=namespace() %}{% for i in [1,2,3] %}{% set ns.l = loop if i == 1 else ns.l %}"
+                     "{{ ns.l.index }}{{ ns.l.last }};{% endfor %}{{ ns.l.index }}{{ ns.l.last }}{{ ns.l.previtem }}"),
+            "rendered: 1False;2False;3True;3True2");
+  EXPECT_EQ(error_of("{% set ns=namespace() %}{% for i in [1,2,3] if i > 1 %}{% set ns.l = loop %}{% endfor %}"
+                     "{{ ns.l.index }}{{ ns.l.last }}{{ ns.l.length }}"),
+            "rendered: 2True2");
+  EXPECT_EQ(error_of("{% set ns=namespace() %}{% for i in [1,2,3] if i > 1 %}{% set ns.l = loop %}{% break %}"
+                     "{% endfor %}{{ ns.l.index }}{{ ns.l.last }}"),
+            "t:1: the next item or the length of a for loop with a filter is not supported after the loop");
+  EXPECT_EQ(error_of("{% set ns=namespace() %}{% for i in [1,2] if ns.l is not defined or not ns.l.last %}"
+                     "{% set ns.l = loop %}{% endfor %}"),
+            "t:1: the filter of a for loop needs the next item or the length of its own loop");
+}
+
+TEST(ChatTemplate, BreakAndContinueLeaveASetBlock) {
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% set z %}{% break %}{% endset %}y{{z}}{% endfor %}"), "rendered: ");
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% set z %}a{% continue %}{% endset %}y{% else %}E{% endfor %}"),
+            "rendered: E");
+  EXPECT_EQ(error_of("{% set z = 1 %}{% for i in [1,2] %}{{ z }}{% set z %}a{{ i }}{% if i == 1 %}{% continue %}"
+                     "{% endif %}b{% endset %}[{{ z }}]{% endfor %}{{ z }}"),
+            "rendered: 11[a2b]1");
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% set z %}{% for i in [1,2] %}{{ i }}{% break %}{% endfor %}c{% endset %}"
+                     "y{{ z }}{% endfor %}"),
+            "rendered: y1cy1c");
+}
+
+TEST(ChatTemplate, BreakAndContinueCannotLeaveGeneration) {
+  EXPECT_EQ(error_of("{% for m in [1,2] %}\n{% generation %}{% break %}{% endgeneration %}{% endfor %}"),
+            "t:2: break within generation cannot end a for loop outside of it");
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% set z %}{% generation %}{% continue %}{% endgeneration %}{% endset %}"
+                     "{% endfor %}"),
+            "t:1: continue within generation cannot end a for loop outside of it");
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% generation %}{% for i in [1,2] %}{{ i }}{% break %}{% endfor %}"
+                     "{% endgeneration %}{% if m == 1 %}{% continue %}{% endif %}y{% endfor %}"),
+            "rendered: 11y");
+  EXPECT_EQ(error_of("{% for m in [1,2] %}{% generation %}{% macro f() %}{% break %}{% endmacro %}{% endgeneration %}"
+                     "{% endfor %}"),
+            "t:1: a macro within a for loop or a macro is not supported");
+}
+
+TEST(ChatTemplate, ElseOfALoopHasAScopeOfItsOwn) {
+  EXPECT_EQ(error_of("{% for i in [] %}{% else %}{% set a=1 %}{{ a }}{% endfor %}[{{a}}]"), "rendered: 1[]");
+  EXPECT_EQ(error_of("{% set a=2 %}{% for i in [] %}{% else %}{{ a }}{% set a=1 %}{{ a }}{% endfor %}[{{a}}]"),
+            "rendered: 21[2]");
+}
+
+// Jinja's filters test the value itself first; `tools` is None.
+TEST(ChatTemplate, MapAndSelectOfAFalseValueGiveNoItems) {
+  EXPECT_EQ(error_of("{{ tools|selectattr('type','equalto','function')|list }}{{ tools|map(attribute='name')|join }}"),
+            "rendered: []");
+  EXPECT_EQ(error_of("{{ none|map('upper')|list }}{{ 0|select('odd')|list }}{{ false|reject|list }}"
+                     "{{ ''|rejectattr('a')|list }}{{ 0.0|map('none_such')|list }}{{ x|map('upper')|list }}"),
+            "rendered: [][][][][][]");
+  EXPECT_EQ(error_of("{{ (tools|map('upper')) is iterable }}{{ 1 if tools|select else 2 }}"), "rendered: True1");
+  EXPECT_EQ(error_of("{{ 5|map('upper')|list }}"), "t:1: 'int' object is not iterable");
+}
+
 TEST(ChatTemplate, StringsArePaddedAndSearched) {
   EXPECT_EQ(error_of("{{ 'ab'.center(5) }}|{{ 'a'.center(4, 'ß') }}|{{ 'a'|center(4) }}|{{ 'a'.ljust(3, '.') }}{{ "
                      "'a'.rjust(3) }}"),
@@ -268,6 +375,50 @@ TEST(ChatTemplate, StringsArePaddedAndSearched) {
   EXPECT_EQ(error_of("{{ '<a>'|e }}{{ '<'|escape + '>' }}"), "rendered: &lt;a&gt;&lt;&gt;");
 }
 
+TEST(ChatTemplate, MethodsThatSearchTakeAStartAndAnEnd) {
+  EXPECT_EQ(error_of("{{ 'abc'.startswith('b',1) }}{{ 'abc'.startswith('b',-2) }}{{ 'abc'.startswith('bc',1,2) }}"
+                     "{{ 'abc'.startswith(('x','c'),2) }}{{ 'abc'.startswith('',3) }}{{ 'abc'.startswith('',4) }}"
+                     "{{ 'abc'.startswith('a',none,none) }}{{ 'abc'.startswith('',2,1) }}"),
+            "rendered: TrueTrueFalseTrueTrueFalseTrueFalse");
+  EXPECT_EQ(error_of("{{ 'abc'.endswith('b',0,2) }}{{ 'abc'.endswith('b',0,-1) }}{{ 'abc'.endswith('abc',1) }}"
+                     "{{ 'abc'.endswith(('x','bc'),1) }}{{ 'abc'.endswith('',4) }}{{ 'abc'.endswith('',-9,-9) }}"),
+            "rendered: TrueTrueFalseTrueFalseTrue");
+  EXPECT_EQ(error_of("{{ 'abab'.find('b',2) }},{{ 'abab'.find('ab',-2) }},{{ 'abab'.find('ab',1,3) }},"
+                     "{{ 'abab'.find('',4) }},{{ 'abab'.find('',5) }},{{ 'abab'.find('b',none,1) }},"
+                     "{{ 'äöäö'.find('ö',2) }},{{ 'äöäö'.find('ö',-3,-1) }},{{ 'äöäö'.find('ä',true) }}"),
+            "rendered: 3,2,-1,4,-1,-1,3,1,2");
+  EXPECT_EQ(error_of("{{ 'abab'.rfind('ab',0,3) }},{{ 'äbäb'.rfind('ä',1) }},{{ 'äbäb'.rfind('',1,3) }},"
+                     "{{ 'abab'.rfind('a',3) }},{{ 'abab'.rfind('',9) }},{{ 'abab'.rindex('a',0,-2) }}"),
+            "rendered: 0,2,3,-1,-1,0");
+  EXPECT_EQ(error_of("{{ 'abab'.index('a',1) }},{{ 'äbab'.index('b',-2) }},{{ 'abab'.count('b',2) }},"
+                     "{{ 'äbäb'.count('ä',1,-1) }},{{ 'äb'.count('') }},{{ 'äb'.count('',1) }},{{ 'äb'.count('',3) }},"
+                     "{{ 'äb'.count('',2,1) }},{{ 'aaaa'.count('aa',1) }}"),
+            "rendered: 2,3,1,1,3,2,0,0,1");
+  EXPECT_EQ(error_of("{{ 'abab'.find('a', 9223372036854775807) }},"
+                     "{{ 'abab'.find('a', -9223372036854775807 - 1, 9223372036854775807) }}"),
+            "rendered: -1,0");
+  EXPECT_EQ(error_of("{{ ('abab'|safe).find('b', 2) }}{{ ('abab'|safe).startswith('b', 1) }}"), "rendered: 3True");
+  EXPECT_EQ(error_of("{{ [1,2,1].index(1, 1) }},{{ (1,2,1).index(1, -1) }},{{ [1,2,1].index(2,0,-1) }}"),
+            "rendered: 2,2,1");
+}
+
+// Python refuses these too.
+TEST(ChatTemplate, MethodsThatSearchRefuseOtherArguments) {
+  EXPECT_EQ(error_of("{{ 'abab'.index('a',3) }}"), "t:1: index: substring not found");
+  EXPECT_EQ(error_of("{{ 'abab'.rindex('a',3) }}"), "t:1: rindex: substring not found");
+  EXPECT_EQ(error_of("{{ [1,2,1].index(1,1,2) }}"), "t:1: index: the value is not in the list");
+  EXPECT_EQ(error_of("{{ 'abab'.find('a', 1.0) }}"), "t:1: find: the argument start must be an integer, not float");
+  EXPECT_EQ(error_of("{{ 'abab'.find('a', x) }}"), "t:1: find: the argument start must be an integer, not Undefined");
+  EXPECT_EQ(error_of("{{ 'abab'.find('a', start=1) }}"), "t:1: find takes no keyword arguments");
+  EXPECT_EQ(error_of("{{ 'abab'.find('a', 1, 2, 3) }}"), "t:1: find takes at most 3 argument(s), not 4");
+  EXPECT_EQ(error_of("{{ 'abab'.find() }}"), "t:1: find needs a string");
+  EXPECT_EQ(error_of("{{ 'abc'.startswith(['a'], 0) }}"), "t:1: startswith and endswith need a string, not list");
+  EXPECT_EQ(error_of("{{ [1].index(1, none) }}"), "t:1: index: the argument start must be an integer, not NoneType");
+  EXPECT_EQ(error_of("{{ range(3).index(1, 0) }}"), "t:1: index takes at most 1 argument(s), not 2");
+  EXPECT_EQ(error_of("{{ [1].count(1, 0) }}"), "t:1: count takes at most 1 argument(s), not 2");
+  EXPECT_EQ(error_of("{{ [1].index(value=1) }}"), "t:1: index takes no keyword arguments");
+}
+
 // As Markup of MarkupSafe where nothing is escaped: + escapes the other text.
 TEST(ChatTemplate, ATextMarkedAsSafeCanStandAnywhere) {
   EXPECT_EQ(
@@ -280,6 +431,17 @@ TEST(ChatTemplate, ATextMarkedAsSafeCanStandAnywhere) {
             "rendered: <,>True<&lt;");
   EXPECT_NE(error_of("{{ 'a'|safe|upper }}").find("t:1: the filter upper of a text marked as safe"), std::string::npos);
   EXPECT_NE(error_of("{{ ('a'|safe).strip() }}").find("t:1: the method strip"), std::string::npos);
+}
+
+TEST(ChatTemplate, ToolsAreNoneUnlessTheyAreGiven) {
+  const std::string source = "{% if tools is not none %}{% for t in tools %}{{ t | tojson }};{% endfor %}{% endif %}";
+  const auto messages = LibraryJson::parse(R"([{"role": "user"}])");
+  ChatTemplateInput input;
+  EXPECT_EQ(render(source, messages, input), "");
+  input.tools = parse_json(R"([{"type": "function", "function": {"name": "add", "a": 1}}, {}])");
+  EXPECT_EQ(render(source, messages, input), R"({"type": "function", "function": {"name": "add", "a": 1}};{};)");
+  EXPECT_TRUE(ChatTemplate(source, "t").has_tools());
+  EXPECT_FALSE(ChatTemplate("{{ messages[0].role }}", "t").has_tools());
 }
 
 TEST(ChatTemplate, TheDateIsFormattedWhenItIsGiven) {

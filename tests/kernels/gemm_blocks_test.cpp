@@ -1,6 +1,7 @@
 #include "framework/kernels/gemm_blocks.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -30,7 +31,7 @@ TEST(Blocks, OfRowsAndPanelsFitTheCacheOfTheProcessor) {
 }
 
 TEST(Blocks, FollowTheSizesThatLinuxTells) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "tessera_caches";
+  const auto folder = std::filesystem::path(testing::TempDir()) / ("tessera_caches" + std::to_string(::getpid()));
   const auto cache = [&](int index, const char* level, const char* type, const char* size) {
     const auto at = folder / ("index" + std::to_string(index));
     std::filesystem::create_directories(at);

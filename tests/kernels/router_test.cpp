@@ -265,7 +265,7 @@ TEST_F(Router, SinkhornBalancesTheChoices) {
     return *std::max_element(counts.begin(), counts.end());
   };
   EXPECT_GT(most(plain), 45);
-  EXPECT_LT(most(balanced), 30);
+  EXPECT_LT(most(balanced), 36) << "16 on average; with independent choices one draw in a million has more";
 }
 
 TEST_F(Router, DoesNotDependOnTheNumberOfThreads) {

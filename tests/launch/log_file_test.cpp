@@ -178,7 +178,7 @@ TEST_F(Follower, AReaderThatReadsNoMoreIsLeft) {
   tsrun::LogFollower follower(screen, tell());
   follower.add("log", "");
   write_lines(1000);
-  follower.finish(.05);
+  follower.finish(1);
   // The pipe has a page of it, and the next one is being written.
   EXPECT_EQ(told_, "not shown here, because this output was not read: 1015808 bytes of log; the files have all of it");
   EXPECT_FALSE(screen.finish(60)) << "it is given up for good";

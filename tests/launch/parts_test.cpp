@@ -250,6 +250,19 @@ TEST(RootCause, ItsStoryHasRankHostPlaceEndAndLines) {
   EXPECT_EQ(end.exit_code(), 137);
 }
 
+TEST(RootCause, ItsPlaceTellsHowManyStepsWereCompleted) {
+  const auto steps = [](const std::string& place) {
+    auto end = end_of(5, 0, 9);
+    end.place = place;
+    return end.completed_steps();
+  };
+  EXPECT_EQ(steps("tp 0 dp 1 pp 0, iteration 12"), 11);
+  EXPECT_EQ(steps("tp 0 dp 1 pp 0, iteration 1"), 0);
+  for (const auto* place : {"", "tp 0 dp 1", ", iteration ", ", iteration 0", ", iteration -3", ", iteration 12 of 20",
+                            ", iteration 99999999999"})
+    EXPECT_EQ(steps(place), -1) << place;
+}
+
 tsrun::HostInfo host(const std::string& name, const std::string& machine, int workers) {
   tsrun::HostInfo info;
   info.host = info.address = name;

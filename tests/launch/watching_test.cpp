@@ -1,5 +1,6 @@
 // What tsrun judges other processes by: how long they may be silent, what they use, how many descriptors they need.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -67,6 +68,12 @@ Ends connected() {
   return {std::move(far), tsrun::Connection(tsrun::Descriptor(accept(listener.number(), nullptr, nullptr)))};
 }
 
+/// Until the other end has bytes, or the end of the connection.
+void wait_for_bytes(const tsrun::Connection& near) {
+  pollfd watched = {near.socket().number(), POLLIN, 0};
+  EXPECT_EQ(::poll(&watched, 1, 200'000), 1);
+}
+
 TEST(Silence, EndsWithWhatIsSentThoughNobodyHasReadIt) {
   auto ends = connected();
   const double always = -1;  // seconds: every silence is longer
@@ -75,6 +82,7 @@ TEST(Silence, EndsWithWhatIsSentThoughNobodyHasReadIt) {
   // A process that was stopped goes on while the time that it is allowed is looked up, and sleeps again.
   const auto allowed = [&] {
     EXPECT_EQ(::send(ends.far.number(), "{}\n", 3, MSG_NOSIGNAL), 3);
+    wait_for_bytes(ends.near);
     return always;
   };
   EXPECT_FALSE(ends.near.is_silent_for(allowed()));
@@ -82,6 +90,7 @@ TEST(Silence, EndsWithWhatIsSentThoughNobodyHasReadIt) {
   EXPECT_EQ(ends.near.take_line(), "{}") << "it was left to be read";
   EXPECT_TRUE(ends.near.is_silent_for(always));
   ends.far.close();
+  wait_for_bytes(ends.near);
   EXPECT_FALSE(ends.near.is_silent_for(always)) << "an end is told as an end";
 }
 

@@ -61,6 +61,23 @@ TEST(ParameterGroups, ARuleWithAnUnknownKeyOrANegativeFactorIsRefused) {
   }
 }
 
+// The groups of create_loraplus_optimizer of PEFT 0.21.
+TEST(ParameterGroups, LoraPlusIsForFactorsBAndVectors) {
+  const LoraPlus o{.ratio = 16, .embedding = 0.25};
+  const std::string layer = "decoder.layers.0.self_attention.linear_qkv.q_proj.";
+  EXPECT_EQ(o.factor(ParameterRole::matrix, layer + "lora_A.weight"), 1);
+  EXPECT_EQ(o.factor(ParameterRole::matrix, layer + "lora_B.weight"), 16);
+  EXPECT_EQ(o.factor(ParameterRole::magnitude, layer + "lora_magnitude.weight"), 16);
+  EXPECT_EQ(o.factor(ParameterRole::bias, "decoder.layers.0.mlp.linear_fc1.bias"), 16);
+  EXPECT_EQ(o.factor(ParameterRole::norm_gain, "decoder.final_layernorm.weight"), 16);
+  EXPECT_EQ(o.factor(ParameterRole::output_layer, "output_layer.weight"), 1) << "modules_to_save";
+  EXPECT_EQ(o.factor(ParameterRole::expert_bias, "decoder.layers.0.mlp.router.expert_bias"), 1);
+  const std::string words = "embedding.word_embeddings.";
+  EXPECT_EQ(o.factor(ParameterRole::matrix, words + "lora_A.weight"), 0.25);
+  EXPECT_EQ(o.factor(ParameterRole::matrix, words + "lora_B.weight"), 0.25);
+  EXPECT_EQ(o.factor(ParameterRole::magnitude, words + "lora_magnitude.weight"), 16);
+}
+
 TEST(ParameterGroups, TheWordEmbeddingAndTheOutputLayerMayHaveTheirOwnRate) {
   ParameterGroupOptions o;
   o.decoupled_lr = 1e-3;

@@ -135,6 +135,7 @@ const std::vector<Effect> cases = {
     {lora + "modules_to_save", "[output_layer]", "[]"},
     {lora + "init_lora_weights", "gaussian", "false"},
     {lora + "loraplus_lr_ratio", "2", "3"},
+    {lora + "loraplus_lr_embedding", "2", "3"},
     {lora + "adapter", "here", "there"},
     {lora + "qlora_double_quant", "true", "false"},
     {pref + "dpo_loss_type", "ipo", "hinge"},

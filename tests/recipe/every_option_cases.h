@@ -85,6 +85,8 @@ inline const std::vector<Case> cases = {
     {lora + "modules_to_save", "[final_layernorm]", Seen::weights, adapted},
     {lora + "init_lora_weights", "gaussian", Seen::metrics, adapted},
     {lora + "loraplus_lr_ratio", "4", Seen::weights, adapted},
+    {lora + "loraplus_lr_embedding", "0.1", Seen::weights,
+     adapted + Lines{lora + "target_modules=[word_embeddings]", lora + "loraplus_lr_ratio=4"}},
     {lora + "adapter", "first", Seen::outcome, adapted},  // refused: the core reads no adapters of other programs
     {t + "training_iters", "4", Seen::metrics},
     {t + "epochs", "2", Seen::metrics, {t + "training_iters=0", t + "epochs=1", d + "global_batch_size=40"}},
@@ -263,7 +265,7 @@ inline const std::vector<Case> cases = {
     {m + "embedding_multiplier", "3", Seen::metrics, rope},
     {m + "residual_multiplier", "0.5", Seen::metrics},
     {m + "output_multiplier", "0.5", Seen::metrics},
-    {m + "embedding_padding_token", "3", Seen::metrics},
+    {m + "embedding_padding_token", "5", Seen::metrics},
     {m + "hidden_dropout_rate", "0.5", Seen::metrics},
     {m + "embedding_dropout_rate", "0.5", Seen::metrics},
     {m + "attention_dropout_rate", "0.5", Seen::metrics},

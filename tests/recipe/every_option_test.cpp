@@ -73,6 +73,7 @@ class EveryOption : public InOwnFolder {
           "model_config: {num_layers: 1, hidden_size: 16, num_attention_heads: 4, seq_length: 8, vocab_size: 64}\n"
           "optimizer_config: {learning_rate: 1e-3}\n"
           "dataset_config: {batch_size: 2}\n");
+    for (const auto& entry : fs::directory_iterator(".")) planted_.insert(entry.path());
   }
 
   /// Ten samples of a prompt and an answer, of 6 to 15 tokens, or packed ones of eight tokens in two parts.
@@ -122,7 +123,8 @@ class EveryOption : public InOwnFolder {
   }
 
   Sight look(const Case& c, const Lines& change) {
-    for (const auto* folder : {"run", "elsewhere", "first"}) fs::remove_all(folder);
+    for (const auto& entry : fs::directory_iterator("."))  // what the last run made, under whatever name
+      if (!planted_.contains(entry.path())) fs::remove_all(entry.path());
     if (!c.earlier.empty()) train_once(c.earlier);
     if (c.damaged) damage();
     const auto console = train_once(c.with + change);
@@ -189,6 +191,7 @@ class EveryOption : public InOwnFolder {
   }
 
   std::map<std::string, Sight> usual_;  ///< by name_of
+  std::set<fs::path> planted_;
 
  private:
   static Registries with_text_format() {

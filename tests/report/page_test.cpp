@@ -11,6 +11,7 @@
 #include "framework/base/error.h"
 #include "framework/base/json.h"
 #include "framework/report/chart.h"
+#include "framework/report/event_marks.h"
 #include "framework/report/html.h"
 #include "tests/own_folder.h"
 
@@ -127,7 +128,8 @@ TEST_F(ReportPage, KeepsTheNameOfAChartWhenOthersAppear) {
   add_run("run");
   const auto ids = [this] {
     std::set<std::string> all;
-    for (const auto& chart : charts_of({readers_.back().get()})) all.insert(chart.id);
+    const auto list = charts_of({readers_.back().get()});
+    for (const auto& chart : list.charts) all.insert(chart.id);
     return all;
   };
   EXPECT_EQ(ids(), (std::set<std::string>{"chart-grad_5fnorm", "chart-b_2f_c3_bc"}));
@@ -135,6 +137,92 @@ TEST_F(ReportPage, KeepsTheNameOfAChartWhenOthersAppear) {
   add_run("run");
   EXPECT_EQ(ids(), (std::set<std::string>{"chart-loss", "chart-grad_5fnorm", "chart-a", "chart-b_2f_c3_bc",
                                           "chart-b_5f2f_c3_bc"}));
+}
+
+TEST_F(ReportPage, TellsHowManyKeysHaveNoChart) {
+  std::filesystem::create_directory("run");
+  std::string row = "{\"iteration\": 1, \"loss\": 2";
+  for (int key = 0; key < 100; ++key) row += text(", \"key_", key, "\": 1");
+  write("run/metrics.jsonl", row + "}\n");
+  add_run("run");
+  EXPECT_EQ(data()["charts"].size(), 60U);
+  EXPECT_NE(page_html(page_).find("Keys of the metrics without a chart, because there are too many: 41.<"),
+            std::string::npos);
+  write("run/metrics.jsonl", "{\"iteration\": 1, \"loss\": 2}\n");
+  readers_.back()->refresh();
+  EXPECT_EQ(page_html(page_).find("Keys of the metrics without"), std::string::npos);
+}
+
+TEST_F(ReportPage, TellsHowManyLinesOfEachFileAreDamaged) {
+  std::filesystem::create_directory("run");
+  write("run/metrics.jsonl", "{\"iteration\": 1, \"loss\": 2}\nx\ny\n");
+  write("run/events.jsonl", "{\"event\": \"start\", \"iteration\": 0}\n{\"event\": \"fail\nx\n{}\n");
+  add_run("run");
+  EXPECT_NE(page_html(page_).find("1 rows, 2 damaged lines of metrics.jsonl left out, 3 damaged lines of events.jsonl"),
+            std::string::npos);
+}
+
+TEST_F(ReportPage, ShowsAFailureThatDoesNotTellItsIteration) {
+  const std::string start = "{\"event\": \"start\", \"iteration\": 0}\n",
+                    failed = "{\"event\": \"failed\", \"message\": \"rank 0 was killed\"}\n";
+  std::filesystem::create_directory("run");
+  write("run/metrics.jsonl", "{\"iteration\": 1, \"loss\": 2}\n{\"iteration\": 30, \"loss\": 1}\n");
+  write("run/events.jsonl", start + failed);
+  auto& run = add_run("run");
+  const auto html = page_html(page_);
+  EXPECT_NE(html.find("<tr><td></td><td>failed</td><td>rank 0 was killed</td>"), std::string::npos);
+  EXPECT_NE(html.find("class=\"mark bad\""), std::string::npos);
+  EXPECT_NE(html.find("<title>failed (iteration unknown)</title>"), std::string::npos);
+  EXPECT_EQ(data()["runs"][0]["events"],
+            Json::array({Json::array({0, 0, "start at 0"}),
+                         Json::array({30, 1, "failed (iteration unknown): rank 0 was killed"})}));
+  write("run/events.jsonl",
+        start + failed + "{\"event\": \"restart\"}\n{\"event\": \"start\", \"iteration\": 20}\n" + failed);
+  run.refresh();
+  std::vector<std::int64_t> places;
+  for (const auto& mark : event_marks(run, 10)) places.push_back(mark.iteration);
+  EXPECT_EQ(places, (std::vector<std::int64_t>{0, 20, 20, 20, 30}));
+  write("run/metrics.jsonl", "");
+  run.refresh();
+  places.clear();
+  for (const auto& mark : event_marks(run, 10)) places.push_back(mark.iteration);
+  EXPECT_EQ(places, (std::vector<std::int64_t>{0, 20, 20, 20})) << "nothing tells where the last one belongs";
+}
+
+TEST_F(ReportPage, ManyOtherEventsHideNoFailure) {
+  const auto event = [](const char* kind, int iteration) {
+    return text("{\"event\": \"", kind, "\", \"iteration\": ", iteration, "}\n");
+  };
+  std::string events = event("start", 0) + event("save_failed", 1);
+  for (int i = 2; i < 600; ++i) events += event("saved", i) + event("skipped", i) + event("note", i);
+  events += event("failed", 600) + event("restart", 600) + event("start", 590);
+  for (const char* folder : {"one", "two"}) {
+    std::filesystem::create_directory(folder);
+    write(text(folder, "/metrics.jsonl"), "{\"iteration\": 1, \"loss\": 2}\n{\"iteration\": 700, \"loss\": 1}\n");
+    write(text(folder, "/events.jsonl"), events);
+    add_run(folder);
+  }
+  const auto titles = [](const std::vector<ChartMark>& marks) {
+    std::string all;
+    for (const auto& mark : marks) all += mark_title(mark) + "; ";
+    return all;
+  };
+  const auto& run = *readers_.front();
+  EXPECT_EQ(titles(event_marks(run, 2)), "save_failed at 1; failed at 600; ");
+  EXPECT_EQ(
+      titles(event_marks(run, 7)),
+      "start at 0; save_failed at 1; skipped at 598; skipped at 599; failed at 600; restart at 600; start at 590; ");
+  const auto all = data();
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto& marks = all["runs"][i]["events"];
+    EXPECT_EQ(marks.size(), 200U);
+    EXPECT_EQ(marks[197], Json::array({600, 1, "failed at 600"})) << "of run " << i;
+  }
+  std::size_t drawn = 0;
+  const auto html = page_html(page_);
+  for (auto at = html.find(">failed at 600<"); at != std::string::npos; at = html.find(">failed at 600<", at + 1))
+    ++drawn;
+  EXPECT_EQ(drawn, 2U) << "in the drawing without script, of each run";
 }
 
 TEST_F(ReportPage, AServedPageMayAskItsServerAndAFileMayNot) {

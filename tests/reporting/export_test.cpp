@@ -106,6 +106,19 @@ TEST_F(ExportTest, PrometheusHasTheNewestValues) {
   EXPECT_FALSE(std::filesystem::exists("run.prom.tmp"));
 }
 
+// The parser of node_exporter refuses a file in which two gauges have one name.
+TEST_F(ExportTest, PrometheusHasEachNameOnce) {
+  PrometheusFile file("run.prom", "r");
+  file.add(R"({"a.b": 1, "a_b_2": 2})", 9);
+  file.add(R"({"a-b": 3, "last_update_seconds": 4})", 10);
+  EXPECT_EQ(read_file("run.prom"),
+            "# TYPE tessera_a_b_3 gauge\ntessera_a_b_3{run=\"r\"} 3\n"
+            "# TYPE tessera_a_b gauge\ntessera_a_b{run=\"r\"} 1\n"
+            "# TYPE tessera_a_b_2 gauge\ntessera_a_b_2{run=\"r\"} 2\n"
+            "# TYPE tessera_last_update_seconds_2 gauge\ntessera_last_update_seconds_2{run=\"r\"} 4\n"
+            "# TYPE tessera_last_update_seconds gauge\ntessera_last_update_seconds{run=\"r\"} 10.000\n");
+}
+
 TEST_F(ExportTest, PrometheusKeepsAValueThatARowDoesNotHave) {
   PrometheusFile file("run.prom", "r");
   file.add("{\"iteration\": 1, \"loss\": 2.5}\n", 10);

@@ -234,6 +234,19 @@ TEST_F(RunReaderTest, SaysHowARunEnded) {
   EXPECT_EQ(reader.events().damaged(), 1);
 }
 
+TEST_F(RunReaderTest, AnEventThatDoesNotTellItsIterationIsNotOfIterationZero) {
+  write("events.jsonl",
+        "{\"event\": \"start\"}\n{\"event\": \"start\", \"iteration\": 4}\n{\"event\": \"failed\"}\n"
+        "{\"event\": \"failed\", \"iteration\": -1}\n{\"event\": \"failed\", \"iteration\": 7}\n");
+  write("metrics.jsonl", row(10, 4.5));
+  RunReader reader(".");
+  reader.refresh();
+  std::vector<std::int64_t> told;
+  for (const auto& event : reader.events().all()) told.push_back(event.iteration.value_or(-5));
+  EXPECT_EQ(told, (std::vector<std::int64_t>{-5, 4, -5, -5, 7}));
+  EXPECT_EQ(reader.axis(RunAxis::seconds)->at(10), 3) << "of 6 steps since the start that tells its iteration";
+}
+
 TEST_F(RunReaderTest, ReadsTheLockWithoutTakingIt) {
   write("metrics.jsonl", row(1, 4));
   RunReader reader(".");
@@ -275,6 +288,26 @@ TEST_F(RunReaderTest, ReadsTheLengthOfTheRunInItsRecipe) {
   EXPECT_EQ(reader.iterations(), 2);
   EXPECT_EQ(state(reader), State::finished);
   EXPECT_EQ(reader.record_text("run"), "0123456789abcdef");
+}
+
+TEST_F(RunReaderTest, TakesTheLengthOfTheRunFromItsRecordIfThatTellsIt) {
+  write("resolved.yaml", "training_config:\n  training_iters: 1000000\n  epochs: 1\n");
+  write("metrics.jsonl", row(5, 4) + row(6, 4));
+  write("run.json", R"({"run": "a", "training_iters": 6})");
+  RunReader reader(".");
+  reader.refresh();
+  EXPECT_EQ(reader.iterations(), 6);
+  EXPECT_EQ(state(reader), State::finished);
+  write("run.json", R"({"run": "a", "training_iters": 12000})");  // resumed with more epochs
+  reader.refresh();
+  EXPECT_EQ(reader.iterations(), 12000);
+  EXPECT_EQ(state(reader), State::ended);
+  for (const char* value : {"\"6\"", "-6", "0", "6.5", "1e300", "null", "[6]"}) {
+    write("run.json", text("{\"training_iters\": ", value, "}"));
+    RunReader fresh(".");
+    fresh.refresh();
+    EXPECT_EQ(fresh.iterations(), 1000000) << value;
+  }
 }
 
 // Rows as a run writes them, with random damage, in pieces: no reader may end in an error, and what was read in pieces

@@ -225,6 +225,26 @@ TEST_F(HuggingFace, TheConfigurationNamesSpecialTokensAndAddsThem) {
   EXPECT_EQ(tokenizer->files().size(), 2U);
 }
 
+TEST_F(HuggingFace, AnAddedTokenThatStandsTwiceHasOneId) {
+  auto content = recorded_tokenizer("gpt2")["tokenizer"];
+  const auto size = static_cast<std::int32_t>(tokenizer_of(content)->vocab_size());
+  auto& added = content["added_tokens"];
+  for (const auto* words : {"<u>", "<u>", "<v>"}) {
+    const bool again = words == std::string("<u>") && added.back()["content"] == "<u>";
+    added.push_back({{"id", size},
+                     {"content", words},
+                     {"single_word", false},
+                     {"lstrip", again},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  const auto tokenizer = tokenizer_of(content);
+  EXPECT_EQ(tokenizer->vocab_size(), size + 2);
+  EXPECT_EQ(tokenizer->encode("<u><v>"), (Ids{size, size + 1}));
+  EXPECT_EQ(tokenizer->encode(" <u>"), (Ids{size})) << "the later entry counts";
+}
+
 TEST_F(HuggingFace, SpecialTokensAreOrdinaryTextWhereTheyAreToBeSplit) {
   const auto content = recorded_tokenizer("gpt2")["tokenizer"];
   const std::string words = "a<|endoftext|>b";

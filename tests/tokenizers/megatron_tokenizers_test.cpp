@@ -5,6 +5,7 @@
 #include <random>
 
 #include "framework/options/choose.h"
+#include "framework/tokenizers/continuation.h"
 #include "framework/tokenizers/ranked_bytes.h"
 #include "framework/tokenizers/tiktoken_words.h"
 #include "framework/tokenizers/tokenizer.h"
@@ -84,6 +85,24 @@ class MegatronTokenizers : public InOwnFolder {
 
 TEST_F(MegatronTokenizers, BertWordPieceAsRecorded) { expect_recorded("bert"); }
 
+// BERT's decoder holds the last word back, which a "##" token could continue.
+TEST_F(MegatronTokenizers, TheContinuationOfAPromptHasNoTextOfThePrompt) {
+  write("words.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\nworld\n##s\nlord\n");
+  const auto bert = chosen(tokenizers(), {{"tokenizer_type", "BertWordPieceLowerCase"}, {"vocab_file", "words.txt"}});
+  const auto prompt = bert->encode("hello world");
+  ASSERT_EQ(prompt, (Ids{5, 6}));
+  const auto said = [&](const Ids& ids) {
+    Continuation answer(*bert, prompt);
+    std::string all;
+    for (const auto id : ids) all += answer.push(id);
+    return all + answer.finish();
+  };
+  EXPECT_EQ(said({}), "");
+  EXPECT_EQ(said({8}), " lord");
+  EXPECT_EQ(said({7, 8}), "s lord");
+  EXPECT_EQ(said({6}), " world") << "the model may repeat the word";
+}
+
 TEST_F(MegatronTokenizers, TikTokenizerAsRecorded) { expect_recorded("tiktoken"); }
 
 TEST_F(MegatronTokenizers, BertRefusesWhatItCannotUse) {
@@ -131,6 +150,39 @@ TEST_F(MegatronTokenizers, TikTokenizerRefusesWhatItCannotUse) {
              {"own.json: entry 0", "is not valid base64", "length 1"});
   vocabulary(R"([{"rank": 0, "token_bytes": "AQ==", "token_str": ""}])", {"own.json: entry 0", "not the byte 0"});
   vocabulary(R"([{"rank": 0, "token_bytes": "AA=="}])", {"own.json: entry 0", "token_str"});
+}
+
+TEST_F(MegatronTokenizers, TikTokenizerFindsSpecialTokensInRenderedTextsOnly) {
+  copy("tiktoken");
+  const auto open = [](const LibraryJson& more) {
+    LibraryJson all = {{"tokenizer_type", "TikTokenizer"},
+                       {"tokenizer_model", "vocab.json"},
+                       {"tiktoken_pattern", "v2"},
+                       {"vocab_size", 766},
+                       {"tiktoken_num_special_tokens", 12}};
+    all.update(more);
+    return options::choose(tokenizers(), all.dump()).make();
+  };
+  const auto rendered = [](const Tokenizer& tokenizer, const std::string& words) {
+    Ids ids;
+    tokenizer.encoder()->encode_rendered(words, ids);
+    return ids;
+  };
+  const auto tokenizer = open(LibraryJson::object());
+  auto expected = tokenizer->encode("of");
+  expected.insert(expected.begin(), 1);
+  expected.insert(expected.end(), {10, 2});
+  EXPECT_EQ(rendered(*tokenizer, "<s>of<SPECIAL_10></s>"), expected);
+  EXPECT_EQ(rendered(*tokenizer, "a <b> <SPECIAL_12"), tokenizer->encode("a <b> <SPECIAL_12"));
+  const auto ordinary = tokenizer->encode("of</s>");
+  EXPECT_EQ(std::count(ordinary.begin(), ordinary.end(), 2), 0);
+  EXPECT_EQ(tokenizer->token_id("<SPECIAL_11>"), 11);
+  EXPECT_EQ(tokenizer->token_id("<SPECIAL_12>"), std::nullopt);
+  std::string names;
+  for (const auto& one : tokenizer->named_tokens()) names += text(one.name, " ", one.text, " ", one.id, "\n");
+  EXPECT_EQ(names, "bos_token <s> 1\neos_token </s> 2\nunk_token <unk> 0\n");
+  const auto longest = open({{"tiktoken_special_tokens", {"<unk>", "<s>", "</s>", "<s>x"}}});
+  EXPECT_EQ(rendered(*longest, "<s>x<s>"), (Ids{3, 1}));
 }
 
 TEST_F(MegatronTokenizers, EveryWordOfTiktokenIsSomeText) {

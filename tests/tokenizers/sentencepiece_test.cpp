@@ -91,6 +91,55 @@ TEST(SentencePiece, BytesWaitForTheRestOfTheirCharacter) {
   EXPECT_EQ(decoder->finish(), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD") << "one for each byte, as the library";
 }
 
+Ids rendered(const Tokenizer& tokenizer, const std::string& words) {
+  Ids ids;
+  tokenizer.encoder()->encode_rendered(words, ids);
+  return ids;
+}
+
+Ids joined(const std::vector<Ids>& parts) {
+  Ids all;
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+TEST(SentencePiece, ARenderedTextHasTheSpecialTokensThatTheTemplateWroteAndNoOthers) {
+  const auto plain = tokenizer_of_type("GPTSentencePieceTokenizer", model_file("bpe"));
+  const auto lord = plain->encode("Lord"), god = plain->encode("God");
+  const std::string words = "<s>Lord</s>God<unk>";
+  const auto expected = joined({{1}, lord, {2}, god, {0}});
+  for (const auto* type : {"GPTSentencePieceTokenizer", "Llama2Tokenizer", "SentencePieceTokenizer"}) {
+    const auto tokenizer = tokenizer_of_type(type, model_file("bpe"));
+    EXPECT_EQ(rendered(*tokenizer, words), expected) << type;
+    EXPECT_EQ(rendered(*tokenizer, "Lord"), lord) << type;
+    EXPECT_EQ(rendered(*tokenizer, ""), Ids()) << type;
+  }
+  EXPECT_EQ(tokenizer_of_type("Llama2Tokenizer", model_file("bpe"))->encode("Lord"), joined({{1}, lord}))
+      << "as Megatron-LM, which does not render";
+  const auto pieces = plain->encode("</s>");
+  EXPECT_EQ(std::count(pieces.begin(), pieces.end(), 2), 0) << "an ordinary text has none";
+  const auto added = tokenizer_of_type("SentencePieceTokenizer", model_file("bpe"), "2");
+  EXPECT_EQ(rendered(*added, "<EOD><extra_id_1></s>"), (Ids{added->eod(), *added->token_id("<extra_id_1>"), 2}));
+  const auto control = tokenizer_of_type("Llama2Tokenizer", model_file("char"));
+  EXPECT_EQ(rendered(*control, "<stop><MASK></s>"), (Ids{1, 3, 2})) << "all control pieces, whatever their names";
+}
+
+TEST(SentencePiece, ATemplateReadsTheSpecialTokensOfTheModel) {
+  const auto shown = [](const Tokenizer& tokenizer) {
+    std::string all;
+    for (const auto& one : tokenizer.named_tokens()) all += text(one.name, " ", one.text, " ", one.id, "\n");
+    return all;
+  };
+  for (const auto* type : {"GPTSentencePieceTokenizer", "Llama2Tokenizer"})
+    EXPECT_EQ(shown(*tokenizer_of_type(type, model_file("bpe"))),
+              "bos_token <s> 1\neos_token </s> 2\nunk_token <unk> 0\n");
+  EXPECT_EQ(shown(*tokenizer_of_type("GPTSentencePieceTokenizer", model_file("unigram"))),
+            "eos_token </s> 1\nunk_token <unk> 2\npad_token <pad> 0\n");
+  EXPECT_EQ(shown(*tokenizer_of_type("SentencePieceTokenizer", model_file("bpe"))),
+            "bos_token <s> 1\neos_token </s> 2\nunk_token <unk> 0\nsep_token <SEP> 421\npad_token <PAD> 424\n"
+            "cls_token <CLS> 420\nmask_token <MASK> 423\n");
+}
+
 class SentencePieceFile : public InOwnFolder {};
 
 TEST_F(SentencePieceFile, ThatIsNoneIsRefusedWithItsName) {

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "tests/own_folder.h"
 #include "tests/story.h"
 #include "tests/tokenizers/byte_tokenizer.h"
@@ -26,6 +28,10 @@ class Mute final : public OtherBytes {
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<Refuses>(); }
 };
 
+std::int64_t ids_of_sample(const std::string& prefix) {
+  return parse_json(read_file(origin_file(prefix))).at("ids_of_sample").get<std::int64_t>();
+}
+
 TEST_F(TokenOrigin, IsThatOfATokenizerWhichEncodesAlike) {
   const ByteTokenizer bytes(few, ""), more({"<unk>", "<s>", "</s>", "<pad>"}, "");
   const OtherBytes other;
@@ -38,6 +44,36 @@ TEST_F(TokenOrigin, IsThatOfATokenizerWhichEncodesAlike) {
   EXPECT_EQ(told.find("d.bin was made with another tokenizer than the run's: that one has 259 tokens and this one 300"),
             0U)
       << told;
+}
+
+/// Reads special tokens in a text as ordinary text.
+class Splitting final : public ByteTokenizer {
+ public:
+  Splitting() : ByteTokenizer(few, "") {}
+  bool splits_special_tokens() const override { return true; }
+};
+
+TEST_F(TokenOrigin, IsAnotherWhereSpecialTokensAreSplit) {
+  const ByteTokenizer bytes(few, "");
+  const Splitting splitting;
+  write("d.bin", "1234");
+  write("s.bin", "1234");
+  write_origin("d", bytes);
+  write_origin("s", splitting);
+  EXPECT_EQ(other_origin("s", &splitting), "");
+  const auto told = other_origin("d", &splitting);
+  EXPECT_TRUE(says(told, "encodes special tokens in a text as themselves")) << told;
+  EXPECT_TRUE(says(told, "change split_special_tokens")) << told;
+  EXPECT_NE(other_origin("s", &bytes), "");
+  const auto story = story_of([] { must_have_one_origin({"d", "s"}); });
+  EXPECT_TRUE(says(story, "were made with different tokenizers")) << story;
+  write("all.bin", "both");
+  write_merged_origin({"d", "s"}, "all");
+  EXPECT_FALSE(std::filesystem::exists(origin_file("all")));
+  write(origin_file("d"), R"({"class": "ByteTokenizer", "vocab_size": 259, "bin_bytes": 4, "ids_of_sample": )" +
+                              std::to_string(ids_of_sample("s")) + "}");
+  EXPECT_EQ(other_origin("d", &bytes), "") << "a file of an earlier version does not tell";
+  EXPECT_EQ(other_origin("d", &splitting), "");
 }
 
 TEST_F(TokenOrigin, OfFilesOfOthersIsNotKnown) {

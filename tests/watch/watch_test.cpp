@@ -317,6 +317,17 @@ TEST_F(WatchTest, SaysTheRootCauseAndThatTheRunWentBack) {
   EXPECT_NE(words.find("resumed at iteration 4 after 9"), std::string::npos) << words;
 }
 
+TEST_F(WatchTest, AnEventThatDoesNotTellItsIterationIsShownWithoutOne) {
+  const auto one = run("one", 9,
+                       "{\"time\": 5, \"event\": \"start\", \"iteration\": 4}\n"
+                       "{\"time\": 6, \"event\": \"failed\", \"message\": \"no memory\"}\ndamaged\n"
+                       "{\"time\": 7, \"event\": \"start\"}\n");
+  EXPECT_EQ(event_words(one->events().all()[0]), "iteration 4  start  ");
+  EXPECT_EQ(event_words(one->events().all()[1]), "failed  no memory");
+  EXPECT_EQ(went_back_words(*one), "") << "it is not known to have started at iteration 0";
+  EXPECT_NE(shown(View({one.get()}), 80, 24).find("iteration 9, 1 damaged lines"), std::string::npos);
+}
+
 TEST_F(WatchTest, PlainLinesComeOnceForEachStepAndEvent) {
   std::filesystem::create_directory("run");
   PlainReport report("run", "");

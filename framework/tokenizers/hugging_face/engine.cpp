@@ -236,6 +236,7 @@ void Engine::add_tokens(const std::vector<AddedToken>& tokens) {
       if (next >= Vocabulary::most) throw ConfigError("added_tokens: there are too many tokens");
       token.id = static_cast<std::int32_t>(next++);
     }
+    by_content_[token.content] = token.id;  // a later entry with this content has the same id
     const auto [same, fresh] = place.emplace(token.id, added_.size());
     if (fresh)
       added_.push_back(std::move(token));

@@ -110,6 +110,7 @@ Json RunReports::facts() {
                 {"threads", run_.threads.count()},
                 {"layout", layout_of(model.processes.mesh.sizes(), model.plan.chunks())},
                 {"recipe_hash", sha256(run_.setup.documents.resolved_recipe)},
+                {"training_iters", o_.training_iters},
                 {"parameters", model.parameters},
                 {"trained_parameters", model.trained_parameters},
                 {"gemm_flops_per_second", run_.numbers.product_rate}});

@@ -429,7 +429,8 @@ Restored restore_back(TrainingSetup& setup, ModelState& state, kernels::Threads&
   out.continues = true;
   out.went_back = true;
   out.progress.run = kept.run;
-  out.progress.data_start = kept.data_start;
+  // Before the start of a job with new_dataset its data begins where the run now is.
+  out.progress.data_start = std::min(kept.data_start, out.progress.consumed_samples);
   // With what the run has found out since, it is not what was saved.
   out.is_saved =
       out.progress.findings == kept.findings && out.folder == checkpoint_path(setup.options, out.progress.iteration);

@@ -17,6 +17,7 @@ namespace tessera::training {
 struct OptimizationSetup {
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::ParameterGroupOptions groups;
+  std::optional<optim::LoraPlus> lora_plus;
   double expert_bias_rate = 0;  ///< update rate of the router's expert biases, per step
   optim::ClippingOptions clipping;
   std::unique_ptr<schedule::OptimizerSchedule> schedule;

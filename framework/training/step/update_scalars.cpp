@@ -20,6 +20,7 @@ UpdateScalars::UpdateScalars(const OptimizationSetup& optimization, std::span<co
     : optimization_(optimization) {
   for (const auto* parameter : parameters) {
     auto group = optim::group_of(optimization.groups, parameter->role, parameter->name);
+    if (const auto& plus = optimization.lora_plus) group.lr_mult *= plus->factor(parameter->role, parameter->name);
     if (is_frozen(*parameter)) group.lr_mult = group.wd_mult = 0;
     const auto known = std::find(groups_.begin(), groups_.end(), group);
     group_of_.push_back(static_cast<std::size_t>(known - groups_.begin()));

@@ -103,11 +103,14 @@ TEST(LlamaFactory, WhatIsNotGivenHasItsDefaults) {
 TEST(LlamaFactory, KeysThatDependOnOthers) {
   const Read named(sft,
                    "lora_target: q_proj, v_proj\nlora_alpha: 3\nadditional_target: lm_head\nval_size: 0.25\n"
-                   "max_steps: 20\nneat_packing: true\nquantization_bit: 4\nsplit_special_tokens: true\n");
+                   "max_steps: 20\nneat_packing: true\nquantization_bit: 4\nsplit_special_tokens: true\n"
+                   "loraplus_lr_ratio: 16.0\nloraplus_lr_embedding: 1e-5\n");
   EXPECT_EQ(named.report.problems(), Lines{});
   EXPECT_EQ(named.at("lora_config.target_modules"), "[q_proj, v_proj]");
   EXPECT_EQ(named.at("lora_config.modules_to_save"), "[lm_head]");
   EXPECT_EQ(named.at("lora_config.lora_alpha"), "3");
+  EXPECT_EQ(named.at("lora_config.loraplus_lr_ratio"), "16.0");
+  EXPECT_EQ(named.at("lora_config.loraplus_lr_embedding"), "1e-5");
   EXPECT_EQ(named.at("lora_config.qlora"), "true");
   EXPECT_EQ(named.at("dataset_config.split"), "0.75,0.25,0");
   EXPECT_EQ(named.at("training_config.full_validation"), "true");

